@@ -1,0 +1,19 @@
+"""geoshrink: diffusion and flow sampling with a fraction of the model calls, at the solver's own
+grid.
+"""
+
+from .anchors import certificate as certificate
+from .anchors import geometric_anchors as geometric_anchors
+from .anchors import sigma_anchors as sigma_anchors
+from .anchors import uniform_anchors as uniform_anchors
+from .grid import Grid as Grid
+from .outputs import register_output as register_output
+from .plan import METHODS as METHODS
+from .plan import Plan as Plan
+from .report import Report as Report
+from .retention import Blocks as Blocks
+from .retention import Rule as Rule
+from .run import Run as Run
+from .sampling import sample as sample
+
+__version__ = "0.1.0"

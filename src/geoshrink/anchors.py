@@ -1,0 +1,151 @@
+"""Where to query: the geometric mesh, its integer projection, the σ-geometric mesh, and their
+certificates.
+
+Stages are counted forward (the paper's stage t is our T − t), so that every mesh starts at stage 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def closure_root(total: float, budget: int) -> float:
+    """The r ≥ 1 with 1 + Σ_{k=0}^{B−3} r^k = total (eq. gs-whole-mesh with d = 1, S = total).
+
+    The left side is convex and increasing, and r^{B−3} ≤ total − 1, so Newton's method started at
+    (total − 1)^{1/(B−3)} falls monotonically onto the root.
+
+    >>> round(closure_root(49, 10), 6)
+    1.517443
+    """
+    if budget < 4:
+        raise ValueError(f"a geometric mesh needs a budget of at least 4, got {budget}")
+    if not total >= budget - 1:
+        raise ValueError(f"{budget} anchors do not fit into {total:g} first gaps: no root r >= 1")
+    power = budget - 3
+    r = max(1.0, (total - 1) ** (1 / power))
+    while True:
+        value, slope = 1.0, 0.0
+        for _ in range(power):
+            value, slope = value * r + 1, slope * r + value
+        smaller = max(1.0, r - (value - (total - 1)) / slope)
+        if not smaller < r:
+            return r
+        r = smaller
+
+
+def continuous_mesh(total: float, budget: int) -> list[float]:
+    """s̃_0 = 0, s̃_1 = 1, s̃_q = 1 + Σ_{k=0}^{q−2} r^k, in units of the first gap (eq. gs-whole-
+    anchors).
+    """
+    r, mesh, gap = closure_root(total, budget), [0.0, 1.0], 1.0
+    for _ in range(budget - 2):
+        mesh.append(mesh[-1] + gap)
+        gap *= r
+    return mesh
+
+
+def project(mesh: Sequence[float], steps: int) -> tuple[int, ...]:
+    """Guarded, order-preserving, half-even rounding onto the stages (eq. gs-canonical-rounding)."""
+    budget = len(mesh)
+    anchors = [0, 1, 2]
+    for q in range(3, budget - 1):
+        anchors.append(min(steps - budget + q, max(anchors[-1] + 1, round(mesh[q]))))
+    return (*anchors, steps - 1)
+
+
+def geometric_anchors(steps: int, budget: int) -> tuple[int, ...]:
+    """The paper's mesh: gaps 1, 1, r, r², … in stage index, closed at the last stage.
+
+    >>> geometric_anchors(50, 10)
+    (0, 1, 2, 3, 6, 9, 14, 21, 32, 49)
+    """
+    check_budget(steps, budget, minimum=4)
+    if budget >= steps:
+        return tuple(range(steps))
+    return project(continuous_mesh(steps - 1, budget), steps)
+
+
+def sigma_anchors(tau: Sequence[float], budget: int) -> tuple[int, ...] | None:
+    """The same mesh with gaps measured in the progress coordinate τ_0 … τ_T (τ = σ on a flow grid).
+
+    The first two gaps equal the first grid gap and the mesh closes at τ_{T−1}. None where the
+    closure root lies below 1 (the grid's first gap is too wide for the budget): the index mesh must
+    serve there.
+    """
+    steps = len(tau) - 1
+    check_budget(steps, budget, minimum=4)
+    if budget >= steps:
+        return tuple(range(steps))
+    progress = np.abs(np.asarray(tau[:-1], dtype=np.float64) - tau[0])
+    first, total = float(progress[1]), float(progress[-1])
+    if not (first > 0 and total >= first * (budget - 1)):
+        return None
+    mesh = np.array(continuous_mesh(total / first, budget)) * first
+    return project(np.interp(mesh, progress, np.arange(steps)).tolist(), steps)
+
+
+def uniform_anchors(steps: int, budget: int) -> tuple[int, ...]:
+    """Equal gaps in stage index from stage 0 to stage T − 1 (the ablation's "Fixed" anchors)."""
+    check_budget(steps, budget, minimum=1)
+    if budget >= steps:
+        return tuple(range(steps))
+    if budget == 1:
+        return (0,)
+    return tuple(round(i * (steps - 1) / (budget - 1)) for i in range(budget))
+
+
+def certificate(anchors: Sequence[int]) -> float:
+    """Γ̂ = max (s_{j+1} − s_j)/(s_j − s_{j−1}) over 2 ≤ j < B − 1 (eq. gs-realized-certificate).
+
+    It bounds |ρ| at every skipped stage of a mesh 0, 1, 2, …, T − 1 whose time is uniform in stage
+    index.
+    """
+    if len(anchors) < 4 or tuple(anchors[:3]) != (0, 1, 2):
+        raise ValueError(
+            f"the certificate is for meshes 0, 1, 2, ... of at least 4 anchors, got {anchors}"
+        )
+    gaps = np.diff(anchors)
+    return float((gaps[2:] / gaps[1:-1]).max())
+
+
+def retention_floor(horizon: float) -> float:
+    """ω ≥ 1/(1 + Γ²) wherever |ρ| ≤ Γ (eq. gs-retention-certificate)."""
+    return 1 / (1 + horizon**2)
+
+
+def share_budget(lengths: Sequence[int], budget: int) -> list[int]:
+    """Splits a budget over regimes in proportion to their lengths: at least 1 each, never more than
+    its length.
+
+    >>> share_budget([4, 15, 6], 8)
+    [1, 5, 2]
+    """
+    if budget < len(lengths):
+        raise ValueError(
+            f"budget {budget} is smaller than the number of regimes, {len(lengths)}: each is "
+            "queried"
+        )
+    shares = [1] * len(lengths)
+    for _ in range(min(budget, sum(lengths)) - len(lengths)):
+        owed = [length * budget / sum(lengths) - share for length, share in zip(lengths, shares)]
+        open_ = [i for i, share in enumerate(shares) if share < lengths[i]]
+        shares[max(open_, key=lambda i: owed[i])] += 1
+    return shares
+
+
+def check_budget(steps: int, budget: int, minimum: int) -> None:
+    if isinstance(budget, bool) or not isinstance(budget, (int, np.integer)):
+        raise TypeError(
+            f"budget must be an integer (the number of stages to query), got {budget!r}"
+        )
+    if budget < minimum and budget < steps:
+        raise ValueError(
+            f"budget {budget} is too small: this mesh needs at least {minimum} of the {steps} "
+            "stages; "
+            "explicit anchors, anchors='uniform' and rule='hold' work from 2"
+        )
+    if budget < 1 or steps < 1:
+        raise ValueError(f"budget {budget} of {steps} stages: both must be at least 1")

@@ -1,0 +1,249 @@
+"""The solver's own time: stages, σ, what a stage's output says about the data, regimes.
+
+A Track is the σ-grid of one output slot, a Grid is the tracks of all slots plus what they share:
+which stages have a length at all, and where a new regime begins. Numbers only: no tensors, no
+model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .outputs import flatten_sigmas
+
+PREDICTIONS = ("flow", "epsilon", "sample", "v")
+SCHEDULES = ("flow", "vp", "ve")
+
+
+@dataclass(frozen=True)
+class Track:
+    """σ_0 … σ_T of one output slot, and how that output relates to the data.
+
+    prediction  "flow": the output is dx/dσ.  "epsilon", "sample", "v": noise, data or v at x = α·x₀
+                + σ·ε.
+    alphas      α_0 … α_T; None for a flow track.
+    data        the σ at which x is data (0 on most grids, 1 on ascending flows); None where it is
+                not known.
+    """
+
+    sigmas: tuple[float, ...]
+    prediction: str = "flow"
+    alphas: tuple[float, ...] | None = None
+    data: float | None = None
+
+    @property
+    def steps(self) -> int:
+        return len(self.sigmas) - 1
+
+    def horizon(self, n: int, k: int, j: int) -> float:
+        """ρ: from anchor k to the midpoint of update n, in units of the span from anchor j (eq. gs-
+        rho).
+        """
+        return self._ratio((self.sigmas[n] + self.sigmas[n + 1]) / 2, k, j)
+
+    def reach(self, n: int, k: int, j: int) -> float:
+        """λ: from anchor k to stage n, in the same units (eq. gs-time-ratio)."""
+        return self._ratio(self.sigmas[n], k, j)
+
+    def _ratio(self, time: float, k: int, j: int) -> float:
+        span = self.sigmas[k] - self.sigmas[j]
+        return (time - self.sigmas[k]) / span if span else math.inf
+
+    @cached_property
+    def levels(self) -> tuple[tuple[float, float], ...] | None:
+        """(α, σ) of x = α·x₀ + σ·ε at every grid point, where the track knows them."""
+        if self.alphas is not None:
+            return tuple(zip(self.alphas, self.sigmas))
+        inside = min(self.sigmas) >= 0 and max(self.sigmas) <= 1
+        if self.data is None or self.data not in (0.0, 1.0) or not inside:
+            return None
+        return tuple((1 - abs(s - self.data), abs(s - self.data)) for s in self.sigmas)
+
+    @cached_property
+    def tau(self) -> tuple[float, ...]:
+        """The progress coordinate τ = σ/(α + σ); σ itself on a flow track."""
+        if self.alphas is None:
+            return self.sigmas
+        return tuple(s / (a + s) for a, s in zip(self.alphas, self.sigmas))
+
+    def data_map(self, n: int) -> tuple[float, float]:
+        """(a, b) with x̂₀ = a·x + b·output at stage n."""
+        if self.prediction == "flow":
+            if self.data is None:
+                raise ValueError(
+                    f"the grid from {self.sigmas[0]:g} to {self.sigmas[-1]:g} does not say "
+                    "where the data is; "
+                    "pass data=0.0 (noise at 1) or data=1.0 (noise at 0)"
+                )
+            return 1.0, self.data - self.sigmas[n]
+        assert self.alphas is not None
+        alpha, sigma = self.alphas[n], self.sigmas[n]
+        if self.prediction == "epsilon":
+            return 1 / alpha, -sigma / alpha
+        if self.prediction == "sample":
+            return 0.0, 1.0
+        radius = math.hypot(alpha, sigma)
+        return alpha / radius**2, -sigma / radius
+
+    def euler(self, n: int) -> tuple[float, float]:
+        """(p, g) with x_{n+1} = p·x_n + g·output: Euler on a flow track, DDIM (Euler in σ/α)
+        otherwise.
+        """
+        if self.prediction == "flow":
+            return 1.0, self.sigmas[n + 1] - self.sigmas[n]
+        assert self.alphas is not None
+        (alpha, sigma), (alpha1, sigma1) = ((self.alphas[i], self.sigmas[i]) for i in (n, n + 1))
+        if sigma == sigma1:
+            return 1.0, 0.0
+        a, b = self.data_map(n)
+        to_data = alpha1 - alpha * sigma1 / sigma
+        return sigma1 / sigma + to_data * a, to_data * b
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The tracks of all output slots over their common effective stages 0 … T − 1.
+
+    kept     the caller's number of each effective stage: stages of zero length are dropped
+    given    how many stages the caller counts
+    regimes  effective stages at which a new regime begins (stage 0 is not listed)
+    """
+
+    tracks: tuple[Track, ...]
+    kept: tuple[int, ...]
+    given: int
+    regimes: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        sigmas: Any,
+        *,
+        prediction: str = "flow",
+        alphas: str | Sequence[float] | None = None,
+        data: float | None = None,
+        regimes: Sequence[int] = (),
+    ) -> Grid:
+        """A grid from σ_0 … σ_T, or from a tuple, list or dict of them that mirrors the output's
+        structure.
+        """
+        columns = [check_sigmas(column) for column in flatten_sigmas(sigmas)]
+        if len({len(c) for c in columns}) != 1:
+            raise ValueError(f"all σ-grids need the same length, got {[len(c) for c in columns]}")
+        given = len(columns[0]) - 1
+        kept = tuple(n for n in range(given) if any(c[n] != c[n + 1] for c in columns))
+        if not kept:
+            raise ValueError(f"every stage of the grid has zero length: {columns[0][:8]}")
+        points = (*kept, given)
+        tracks = tuple(make_track(c, points, prediction, alphas, data) for c in columns)
+        return cls(tracks, kept, given, check_regimes(regimes, kept, given))
+
+    @property
+    def steps(self) -> int:
+        """T: the effective stages."""
+        return len(self.kept)
+
+    @cached_property
+    def effective(self) -> dict[int, int]:
+        """The caller's stage number → the effective one; dropped stages are missing."""
+        return {given: n for n, given in enumerate(self.kept)}
+
+    def spans(self) -> list[tuple[int, int]]:
+        """(first, one past last) stage of each regime."""
+        starts = (0, *self.regimes)
+        return list(zip(starts, (*self.regimes, self.steps)))
+
+
+def check_sigmas(column: Sequence[float]) -> tuple[float, ...]:
+    sigmas = tuple(float(s) for s in column)
+    if len(sigmas) < 2:
+        raise ValueError(f"a σ-grid needs at least two values (one stage), got {sigmas}")
+    if not all(math.isfinite(s) for s in sigmas):
+        bad = next(i for i, s in enumerate(sigmas) if not math.isfinite(s))
+        raise ValueError(f"σ-grid value {bad} is {sigmas[bad]}: every value must be finite")
+    rises = np.sign(np.diff(sigmas))
+    if (rises > 0).any() and (rises < 0).any():
+        turn = int(np.flatnonzero(rises * rises[rises != 0][0] < 0)[0])
+        raise ValueError(
+            f"the σ-grid must run in one direction, but turns at stage {turn}: "
+            f"{', '.join(f'{s:g}' for s in sigmas[max(0, turn - 1) : turn + 2])}"
+        )
+    return sigmas
+
+
+def make_track(
+    column: tuple[float, ...],
+    points: Sequence[int],
+    prediction: str,
+    alphas: str | Sequence[float] | None,
+    data: float | None,
+) -> Track:
+    if prediction not in PREDICTIONS:
+        raise ValueError(
+            f"unknown prediction {prediction!r}; choose one of {', '.join(PREDICTIONS)}"
+        )
+    sigmas = tuple(column[i] for i in points)
+    if prediction == "flow":
+        if alphas not in (None, "flow"):
+            raise ValueError(
+                "alphas are for prediction='epsilon', 'sample' and 'v'; a flow grid has none"
+            )
+        if data is None and sigmas[-1] == 0 and sigmas[0] > 0:
+            data = 0.0
+        return Track(sigmas, data=None if data is None else float(data))
+    levels = check_alphas(alphas, column)
+    if min(sigmas) < 0 or sigmas[0] < sigmas[-1]:
+        raise ValueError(
+            f"prediction={prediction!r} needs noise levels σ that fall towards 0, got {sigmas[:3]}…"
+        )
+    if prediction == "epsilon" and min(levels[i] for i in points) == 0:
+        raise ValueError(
+            "a noise prediction says nothing about the data where α = 0; start the grid below σ = 1"
+        )
+    return Track(sigmas, prediction, tuple(levels[i] for i in points), 0.0)
+
+
+def check_alphas(
+    alphas: str | Sequence[float] | None, sigmas: tuple[float, ...]
+) -> tuple[float, ...]:
+    if alphas is None:
+        raise ValueError(
+            "outputs that are noise, data or v need to know α of x = α·x₀ + σ·ε: pass "
+            "alphas='vp' (α² = 1 − σ²), "
+            "'ve' (α = 1), 'flow' (α = 1 − σ), or the values"
+        )
+    if not isinstance(alphas, str):
+        values = tuple(float(a) for a in alphas)
+        if len(values) != len(sigmas):
+            raise ValueError(f"alphas has {len(values)} values, the σ-grid {len(sigmas)}")
+    elif alphas not in SCHEDULES:
+        raise ValueError(
+            f"unknown alphas {alphas!r}; choose one of {', '.join(SCHEDULES)}, or give the values"
+        )
+    elif alphas != "ve" and max(sigmas) > 1:
+        raise ValueError(f"alphas={alphas!r} needs σ ≤ 1, got {max(sigmas):g}; did you mean 've'?")
+    else:
+        rule = {"vp": lambda s: math.sqrt(1 - s * s), "ve": lambda s: 1.0, "flow": lambda s: 1 - s}[
+            alphas
+        ]
+        values = tuple(rule(s) for s in sigmas)
+    if not all(math.isfinite(a) and a >= 0 for a in values):
+        raise ValueError(f"alphas must be finite and not negative, got {values[:4]}…")
+    return values
+
+
+def check_regimes(regimes: Sequence[int], kept: tuple[int, ...], given: int) -> tuple[int, ...]:
+    starts: list[int] = []
+    for start in sorted(set(regimes)):
+        if not 0 <= start < given:
+            raise ValueError(f"regime start {start} is not one of the stages 0 … {given - 1}")
+        n = next((i for i, stage in enumerate(kept) if stage >= start), None)
+        if n and n not in starts:
+            starts.append(n)
+    return tuple(starts)

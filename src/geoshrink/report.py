@@ -1,0 +1,201 @@
+"""Report: what was queried, what was predicted and how, and how far the run could be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from .history import Slot
+    from .plan import Plan
+
+
+@dataclass
+class Record:
+    """What a run writes down as it goes: host numbers, and small tensors left where they are."""
+
+    plan: Plan
+    queried: list[int] = field(default_factory=list)
+    extra: list[int] = field(default_factory=list)  # queried though the plan did not ask for it
+    omega: dict[int, list[Tensor | None]] = field(default_factory=dict)
+    turning: dict[int, list[Tensor | None]] = field(default_factory=dict)
+    errors: dict[int, list[Tensor]] = field(default_factory=dict)
+    finite: dict[int, list[Tensor | None]] = field(default_factory=dict)
+    reasons: list[tuple[int, str]] = field(default_factory=list)
+    bytes_held: int = 0
+    slots: int = 1
+
+    def exact(self, stage: int, on_grid: bool = True) -> None:
+        planned = on_grid and stage in self.plan.anchors and stage not in self.queried
+        (self.queried if planned else self.extra).append(stage)
+
+    def observed(
+        self,
+        stage: int,
+        slots: Sequence[Slot],
+        turning: list[Tensor | None],
+        errors: list[Tensor] | None,
+    ) -> None:
+        self.exact(stage)
+        self.slots, self.turning[stage] = len(slots), turning
+        self.finite[stage] = [slot.finite for slot in slots]
+        self.bytes_held = max(self.bytes_held, sum(slot.bytes for slot in slots))
+        if errors is not None:
+            self.errors[stage] = errors
+
+    def predicted(self, stage: int, omega: list[Tensor | None]) -> None:
+        self.omega[stage] = omega
+
+    def fall_back(self, n: int, reason: str) -> None:
+        self.reasons.append((n, reason))
+
+    def explained(self, n: int) -> bool:
+        return any(stage == n for stage, _ in self.reasons)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of one output slot; None where a number does not apply. Means are over samples and
+    blocks.
+    """
+
+    stage: int
+    slot: int
+    sigma: float
+    exact: bool
+    omega: float | None = None  # the fraction of Δv that was kept (predicted stages)
+    horizon: float | None = None  # ρ (predicted stages)
+    turning: float | None = None  # sin²θ (anchors with an innovation)
+    error: float | None = None  # self-check: ‖predicted − exact‖/‖exact‖ (anchors with a history)
+    worst_error: float | None = None  # the same, of the worst sample
+
+
+@dataclass(frozen=True)
+class Report:
+    """What happened in one run. print(report) shows it as a small table; to_dict() is plain data.
+
+    queried     the stages at which the plan asked for the model, as far as the run has come
+    extra       further queries that the plan did not foresee ("10 + 1"); `reasons` says why
+    reasons     (stage, what happened): fall-backs, restarts, outputs that were not finite
+    bytes_held  the most memory that the history took
+    """
+
+    plan: str
+    steps: int
+    queried: tuple[int, ...]
+    extra: tuple[int, ...]
+    stages: tuple[Stage, ...]
+    reasons: tuple[tuple[int, str], ...]
+    bytes_held: int
+    certificate: float | None
+    floor: float
+
+    @classmethod
+    def of(cls, record: Record) -> Report:
+        plan = record.plan
+        reasons = list(record.reasons)
+        for stage, flags in record.finite.items():
+            if any(flag is not None and not bool(flag.all()) for flag in flags):
+                reasons.append(
+                    (stage, "the model's output was not finite: no innovation is kept here")
+                )
+        if plan.mesh.startswith("every stage:"):
+            reasons.append((0, f"{plan.mesh.removeprefix('every stage: ')}, so all are queried"))
+        rows = [row(record, n, s) for n in range(plan.steps) for s in range(record.slots)]
+        return cls(
+            plan=str(plan),
+            steps=plan.steps,
+            queried=tuple(record.queried),
+            extra=tuple(record.extra),
+            stages=tuple(r for r in rows if r is not None),
+            reasons=tuple(sorted(reasons)),
+            bytes_held=record.bytes_held,
+            certificate=plan.certificate,
+            floor=plan.floor,
+        )
+
+    @property
+    def evaluations(self) -> int:
+        """How many stages were really queried."""
+        return len(self.queried) + len(self.extra)
+
+    @property
+    def predicted(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(s.stage for s in self.stages if not s.exact))
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def summary(self) -> str:
+        """One line: 10 + 1 of 50 stages exact, 39 predicted."""
+        count = f"{len(self.queried)}" + (f" + {len(self.extra)}" if self.extra else "")
+        return f"{count} of {self.steps} stages exact, {len(self.predicted)} predicted"
+
+    def __str__(self) -> str:
+        certified = "" if self.certificate is None else f"; Γ̂ in stage index {self.certificate:.2f}"
+        lines = [self.summary(), f"plan: {self.plan}"]
+        lines += [
+            f"retention floor on this grid {self.floor:.3f}{certified}; {size(self.bytes_held)} "
+            "held"
+        ]
+        lines += ["  anchor       σ   sin²θ  self-check   then skipped, ω"]
+        for slot in sorted({s.slot for s in self.stages}):
+            own = [s for s in self.stages if s.slot == slot]
+            if slot:
+                lines.append(f"  slot {slot}")
+            for i, anchor in enumerate(own):
+                if anchor.exact:
+                    cell = [s.omega for s in own[i + 1 : next_exact(own, i)]]
+                    lines.append(anchor_line(anchor, [w for w in cell if w is not None]))
+        return "\n".join(lines + [f"  stage {n}: {reason}" for n, reason in self.reasons])
+
+
+def row(record: Record, n: int, slot: int) -> Stage | None:
+    sigma = record.plan.track(slot).sigmas[n]
+    if n in record.omega and n not in record.turning:
+        omega = record.omega[n][slot]
+        rho = record.plan.horizons(slot)[n][0]
+        return Stage(
+            n, slot, sigma, False, omega=0.0 if omega is None else mean(omega), horizon=rho
+        )
+    if n in record.turning:
+        turn, errors = record.turning[n][slot], record.errors.get(n)
+        return Stage(
+            n,
+            slot,
+            sigma,
+            True,
+            turning=None if turn is None else mean(turn),
+            error=None if errors is None else mean(errors[slot]),
+            worst_error=None if errors is None else float(errors[slot].max()),
+        )
+    return Stage(n, slot, sigma, True) if n in record.queried or n in record.extra else None
+
+
+def mean(t: Tensor) -> float:
+    return float(t.double().mean())
+
+
+def next_exact(stages: list[Stage], i: int) -> int:
+    return next((k for k in range(i + 1, len(stages)) if stages[k].exact), len(stages))
+
+
+def anchor_line(s: Stage, cell: list[float]) -> str:
+    turn = "      –" if s.turning is None else f"{s.turning:7.3f}"
+    check = "          –" if s.error is None else f"{100 * s.error:10.2f}%"
+    skipped = "  –"
+    if cell:
+        low, high = f"{min(cell):.2f}", f"{max(cell):.2f}"
+        skipped = f"{len(cell):3d}   {low}" + ("" if low == high else f"–{high}")
+    return f"  {s.stage:6d} {s.sigma:7.4f} {turn} {check}   {skipped}"
+
+
+def size(count: int) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000  # type: ignore[assignment]
+    return f"{count:.1f} GB"

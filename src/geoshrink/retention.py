@@ -1,0 +1,297 @@
+"""How much to keep: sin²θ from three dot products, and ω from sin²θ and the horizon. Pure tensor
+functions.
+
+With S = ‖Δv‖², P = ‖Δv⁻‖², D = ⟨Δv, Δv⁻⟩ the turning is sin²θ = 1 − D²/(S·P), the exposure R =
+ρ²·sin²θ and the paper's retention ω = 1/(1 + R). Nothing here reads a tensor on the host.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+RULES = ("chordal", "log", "exp", "time", "fixed", "hold", "linear", "beta-kappa")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The coefficient of Δv at a skipped stage.
+
+    chordal     1/(1 + R), the paper's             log     1/(1 + ρ²θ²)
+    exp         cos²(ρθ), 0 once |ρθ| ≥ π/2        time    λ/(1 + R), affine-exact
+    fixed       value                              hold    0
+    linear      λ                                  beta-kappa   β/(1 + κR)
+
+    signed      0 wherever ⟨Δv, Δv⁻⟩ ≤ 0: the acute angle takes a reversal for alignment, this does
+                not
+    clamp       clip to [0, 1]; chordal, log and exp lie there anyway, the others are left alone
+                unless asked
+    eps_p, eps_s   regularised residual form, eq. gs-regularized-weight;   eps_a   direct-angle form
+    """
+
+    name: str = "chordal"
+    signed: bool = False
+    value: float = 1.0
+    beta: float = 1.0
+    kappa: float = 1.0
+    clamp: bool = False
+    eps_p: float = 0.0
+    eps_s: float = 0.0
+    eps_a: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.name not in RULES:
+            raise ValueError(f"unknown rule {self.name!r}; choose one of {', '.join(RULES)}")
+        for name in ("value", "beta", "kappa", "eps_p", "eps_s", "eps_a"):
+            if not math.isfinite(getattr(self, name)):
+                raise ValueError(
+                    f"rule {self.name!r}: {name} must be finite, got {getattr(self, name)!r}"
+                )
+        if min(self.kappa, self.eps_p, self.eps_s, self.eps_a) < 0:
+            raise ValueError(f"rule {self.name!r}: kappa and the regularisers must not be negative")
+        if self.eps_a and self.eps_p:
+            raise ValueError(
+                "choose one regularised angle: eps_p (residual form) or eps_a (direct form)"
+            )
+
+    @classmethod
+    def of(cls, rule: Rule | str) -> Rule:
+        """A rule from its name: "chordal", "signed chordal", "fixed(0.5)", "beta-kappa(1, 0.5)".
+
+        >>> Rule.of("signed time")
+        Rule('signed time')
+        """
+        if isinstance(rule, Rule):
+            return rule
+        match = (
+            re.fullmatch(r"(signed )?([a-z-]+)(?:\(([^()]*)\))?", rule.strip())
+            if isinstance(rule, str)
+            else None
+        )
+        if match is None or match[2] not in RULES:
+            raise ValueError(
+                f"unknown rule {rule!r}; choose one of {', '.join(RULES)}, 'signed' before it "
+                "if you like"
+            )
+        names = {"fixed": ("value",), "beta-kappa": ("beta", "kappa")}.get(match[2], ())
+        given = [part for part in (match[3] or "").split(",") if part.strip()]
+        try:
+            numbers = [float(part) for part in given]
+        except ValueError:
+            numbers = None
+        if numbers is None or len(numbers) > len(names) or (match[2] == "fixed" and not numbers):
+            raise ValueError(f"rule {rule!r}: write it as {match[2]}({', '.join(names)})")
+        parsed: dict[str, Any] = dict(zip(names, numbers))
+        return cls(match[2], signed=bool(match[1]), **parsed)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if getattr(self, f.name) != f.default
+        }
+
+    def __repr__(self) -> str:
+        return f"Rule({str(self)!r})"
+
+    def __str__(self) -> str:
+        inside = {"fixed": f"({self.value:g})", "beta-kappa": f"({self.beta:g}, {self.kappa:g})"}
+        extras = [
+            f"{k}={getattr(self, k):g}" for k in ("eps_p", "eps_s", "eps_a") if getattr(self, k)
+        ]
+        extras += ["clamp"] if self.clamp else []
+        text = f"{'signed ' if self.signed else ''}{self.name}{inside.get(self.name, '')}"
+        return text + (f" [{', '.join(extras)}]" if extras else "")
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Which coordinates share one coefficient (Prop. gs-blockwise): by default each sample has its
+    own.
+
+    dims     the axes that are kept apart: (0,) samples, (0, 1) samples and channels, () one for the
+             whole tensor
+    groups   sizes of consecutive groups along the last of these axes, e.g. tokens (512, 4096) along
+             axis 1
+    shared   one coefficient per sample over all blocks and all slots, eq. gs-shared-solution
+    """
+
+    dims: tuple[int, ...] = (0,)
+    groups: tuple[int, ...] | None = None
+    shared: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dims", tuple(int(d) for d in self.dims))
+        if self.groups is not None:
+            object.__setattr__(self, "groups", tuple(int(g) for g in self.groups))
+            if not self.dims or min(self.groups, default=0) < 1:
+                raise ValueError(
+                    f"groups {self.groups} need positive sizes and an axis in dims to run along"
+                )
+        if self.shared and 0 not in self.dims:
+            raise ValueError(
+                f"a shared coefficient is per sample: dims {self.dims} must contain axis 0"
+            )
+
+    def axes(self, ndim: int) -> tuple[int, ...]:
+        """dims as sorted non-negative axes of a tensor with ndim axes."""
+        if ndim == 0:
+            return ()
+        bad = [d for d in self.dims if not -ndim <= d < ndim]
+        if bad:
+            raise ValueError(f"blocks over axis {bad[0]}, but the output has {ndim} axes")
+        return tuple(sorted({d % ndim for d in self.dims}))
+
+    def sum(self, t: Tensor) -> Tensor:
+        """Sums t within each block."""
+        kept = self.axes(t.ndim)
+        rest = tuple(d for d in range(t.ndim) if d not in kept)
+        total = t.sum(rest) if rest else t
+        if self.groups is None or not kept:
+            return total
+        axis = kept.index(self.dims[-1] % t.ndim)
+        if sum(self.groups) != total.shape[axis]:
+            raise ValueError(
+                f"groups {self.groups} add up to {sum(self.groups)}, the axis has "
+                f"{total.shape[axis]}"
+            )
+        return torch.stack([part.sum(axis) for part in total.split(list(self.groups), axis)], axis)
+
+    def spread(self, omega: Tensor, like: Tensor) -> Tensor:
+        """A coefficient per block → a tensor that broadcasts against the output."""
+        kept = self.axes(like.ndim)
+        if self.groups is not None and kept and omega.ndim == len(kept):
+            axis = kept.index(self.dims[-1] % like.ndim)
+            if omega.shape[axis] != 1:
+                sizes = torch.tensor(self.groups, device=omega.device)
+                omega = omega.repeat_interleave(sizes, axis, output_size=sum(self.groups))
+        shape = [1] * like.ndim
+        for axis, size in zip(kept, omega.shape):
+            shape[axis] = size
+        return omega.reshape(shape)
+
+
+PER_SAMPLE = Blocks()
+
+
+class Statistics(NamedTuple):
+    """S = ‖Δv‖², P = ‖Δv⁻‖², D = ⟨Δv, Δv⁻⟩, one value per block."""
+
+    S: Tensor
+    P: Tensor
+    D: Tensor
+
+
+def dot(
+    a: Tensor, b: Tensor, blocks: Blocks, mask: Tensor | None = None, dtype=torch.float32
+) -> Tensor:
+    """⟨a, b⟩ within each block, over the mask, accumulated in at least float32."""
+    wide = torch.promote_types(torch.promote_types(a.dtype, b.dtype), dtype)
+    product = a.to(wide) * b.to(wide)
+    if mask is not None:
+        product = torch.where(mask, product, 0)
+    return blocks.sum(product)
+
+
+def turning(rule: Rule, stats: Statistics) -> Tensor:
+    """sin²θ ∈ [0, 1]; 1 where Δv⁻ = 0: without a previous line the innovation is unsupported."""
+    S, P, D = stats
+    if rule.eps_a:
+        sin2 = 1 - D.square() / (S * P + rule.eps_a)
+    elif rule.eps_p:
+        shrunk = P + rule.eps_p
+        sin2 = 1 - (D / S) * (D / shrunk) * ((P + 2 * rule.eps_p) / shrunk)
+    else:
+        sin2 = 1 - cosine(stats).square()
+    sin2 = torch.where(P > 0, sin2.clamp(0, 1), torch.ones_like(sin2))
+    return torch.where(S > 0, sin2, torch.zeros_like(sin2))
+
+
+def cosine(stats: Statistics) -> Tensor:
+    """⟨Δv, Δv⁻⟩/(‖Δv‖·‖Δv⁻‖), 0 where there is no previous line."""
+    c = stats.D / (stats.S.sqrt() * stats.P.sqrt())
+    return torch.where(stats.P > 0, c, torch.zeros_like(c))
+
+
+def acute_angle(rule: Rule, stats: Statistics) -> Tensor:
+    """θ ∈ [0, π/2]; from both sine and cosine, because either alone is blunt at one end."""
+    sin2 = turning(rule, stats)
+    adjacent = (1 - sin2).sqrt() if rule.eps_a or rule.eps_p else cosine(stats).abs()
+    return torch.atan2(sin2.sqrt(), adjacent)
+
+
+def retention(rule: Rule, stats: Statistics, rho: Tensor, lam: Tensor) -> Tensor:
+    """ω for horizons ρ and reaches λ that broadcast against the statistics; 0 where it would not be
+    finite.
+    """
+    if rule.name in ("hold", "fixed", "linear"):
+        constant = {
+            "hold": torch.zeros_like(rho),
+            "fixed": torch.full_like(rho, rule.value),
+            "linear": lam,
+        }
+        return finish(rule, constant[rule.name] + torch.zeros_like(stats.S), stats.D)
+    if rule.name in ("log", "exp"):
+        angle = rho.abs() * acute_angle(rule, stats)
+        if rule.name == "log":
+            omega = 1 / (1 + angle.square())
+        else:
+            omega = torch.where(angle < math.pi / 2, angle.cos().square(), torch.zeros_like(angle))
+    else:
+        omega = kept(rule, rho.square() * turning(rule, stats), stats.S, lam)
+    return finish(rule, torch.where(stats.S > 0, omega, torch.zeros_like(omega)), stats.D)
+
+
+def kept(rule: Rule, exposure: Tensor, S: Tensor, lam: Tensor) -> Tensor:
+    """The rules that see only the exposure R: reference amplitude over 1 + κR (+ ε_s/S)."""
+    if rule.name == "beta-kappa":
+        return rule.beta / (1 + rule.kappa * exposure)
+    omega = S / (S * (1 + exposure) + rule.eps_s)
+    return lam * omega if rule.name == "time" else omega
+
+
+def shared_retention(
+    rule: Rule, stats: Sequence[Statistics], rho: Sequence[Tensor], lam: Sequence[Tensor]
+) -> list[Tensor]:
+    """One coefficient per sample over all blocks and slots: R = Σ ρ_b²·N_b / Σ S_b (eq. gs-shared-
+    solution).
+
+    The statistics have the sample axis last but for the block axes: (…, samples, blocks…) summed
+    per sample.
+    """
+    if rule.name in ("log", "exp"):
+        raise ValueError(
+            f"rule {rule.name!r} has no shared form: it does not depend on the exposure alone"
+        )
+    S = torch.stack([per_sample(s.S) for s in stats]).sum(0)
+    D = torch.stack([per_sample(s.D) for s in stats]).sum(0)
+    residual = [r.square() * per_sample(turning(rule, s) * s.S) for r, s in zip(rho, stats)]
+    exposure = torch.stack(residual).sum(0) / S
+    out = []
+    for r, reach, s in zip(rho, lam, stats):
+        if rule.name in ("hold", "fixed", "linear"):
+            omega = retention(rule, Statistics(S, S, D), r, reach)
+        else:
+            omega = torch.where(S > 0, kept(rule, exposure, S, reach), torch.zeros_like(exposure))
+            omega = finish(rule, omega, D)
+        out.append(omega.reshape(*omega.shape, *[1] * (s.S.ndim - 1)))
+    return out
+
+
+def per_sample(t: Tensor) -> Tensor:
+    return t.flatten(1).sum(1) if t.ndim > 1 else t
+
+
+def finish(rule: Rule, omega: Tensor, D: Tensor) -> Tensor:
+    """The sign, the clamp, and 0 for whatever is not finite."""
+    if rule.signed:
+        omega = torch.where(D > 0, omega, torch.zeros_like(omega))
+    if rule.clamp:
+        omega = omega.clamp(0, 1)
+    return torch.where(omega.isfinite(), omega, torch.zeros_like(omega))

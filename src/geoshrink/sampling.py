@@ -1,0 +1,199 @@
+"""sample(): our own loop for any callable. The solver keeps its full grid; the model is called at
+the anchors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .grid import Grid, Track
+from .outputs import flatten
+from .plan import Plan
+from .run import Run
+from .solvers import SOLVERS, Heun
+
+
+def sample(
+    velocity: Callable[[Any, Any], Any],
+    x: Any,
+    sigmas: Any = None,
+    budget: int | None = None,
+    *,
+    plan: Plan | None = None,
+    solver: str = "euler",
+    mask: Any = None,
+    dtype: torch.dtype = torch.float32,
+    callback: Callable[[int, Any], None] | None = None,
+    progress: bool = False,
+    with_report: bool = False,
+    **options: Any,
+) -> Any:
+    """Integrates from x at σ_0 to σ_T, querying velocity(x, σ) at `budget` of the T stages.
+
+        x0 = sample(velocity, noise, sigmas, budget=10)
+
+    Without budget, speedup, anchors or plan every stage is queried: the plain solver. `options` are
+    those of Plan.of (speedup, anchors, rule, space, blocks, prediction, alphas, data, regimes …).
+
+    velocity      what the solver integrates, after guidance. For structured x (tuple, list, dict)
+                  it gets and returns the same structure, and a structure of σ where there are
+                  several σ-grids.
+    solver        "euler", "ab2", "heun" (two evaluations a stage) or "dpm++2m"
+    callback      called as callback(stage, x) after every stage; without it Euler crosses a skipped
+                  cell in one update, which is the same up to rounding
+    with_report   return (x, report)
+    """
+    if solver not in SOLVERS:
+        raise ValueError(f"unknown solver {solver!r}; choose one of {', '.join(SOLVERS)}")
+    if plan is None and sigmas is None:
+        raise ValueError(
+            "sample needs the σ-grid, or a plan that holds it: sample(velocity, x, sigmas, "
+            "budget=10)"
+        )
+    if plan is not None and (sigmas is not None and same_grid(sigmas, plan) is False):
+        raise ValueError(
+            f"the plan was made for another σ-grid ({plan.grid.given} stages) than the one given"
+        )
+    run = Run(plan, mask=mask, dtype=dtype, **given(budget, options)) if plan is not None else None
+    run = run or Run(sigmas, budget, mask=mask, dtype=dtype, **options)
+    loop = HeunLoop if solver == "heun" else Loop
+    result = loop(velocity, x, run, solver, callback, progress).go()
+    return (result, run.report) if with_report else result
+
+
+class Loop:
+    """One call of sample with a solver that needs one output per stage."""
+
+    def __init__(self, velocity, x, run: Run, solver: str, callback, progress: bool):
+        self.velocity, self.run, self.callback = velocity, run, callback
+        self.plan = run.plan
+        leaves, self.unflatten = flatten(x)
+        if len(self.plan.grid.tracks) not in (1, len(leaves)):
+            raise ValueError(
+                f"{len(self.plan.grid.tracks)} σ-grids for an x of {len(leaves)} tensors"
+            )
+        self.x: list[Tensor] = leaves
+        self.tracks = [self.plan.track(i) for i in range(len(leaves))]
+        self.solvers: list[Any] = [SOLVERS[solver](track) for track in self.tracks]
+        self.leaps = solver == "euler" and callback is None and not self.plan.exact
+        self.bar = progress_bar(self.plan.steps) if progress else None
+
+    def go(self) -> Any:
+        n = 0
+        try:
+            while n < self.plan.steps:
+                self.stage(n)
+                queried, before = n in self.run._anchors, n
+                n += 1
+                if queried and self.leaps:
+                    n, self.x = self.run.leap(self.x)
+                if self.callback is not None:
+                    self.callback(before, self.unflatten(self.x))
+                if self.bar is not None:
+                    self.bar.update(n - before)
+        finally:
+            self.run.reset()
+            if self.bar is not None:
+                self.bar.close()
+        return self.unflatten(self.x)
+
+    def stage(self, n: int) -> None:
+        outputs = self.output(self.run, n, self.x, n)
+        self.x = [s.step(n, x, v) for s, x, v in zip(self.solvers, self.x, outputs)]
+
+    def output(self, run: Run, n: int, x: list[Tensor], point: int) -> list[Tensor]:
+        """The output at grid point `point`, from the model or predicted, one tensor per slot."""
+        state = self.unflatten(x)
+        result = run(
+            run.plan.grid.kept[n],
+            lambda: self.checked(self.velocity(state, self.sigma(point)), x),
+            state,
+        )
+        return flatten(result)[0]
+
+    def sigma(self, point: int) -> Any:
+        if len(self.plan.grid.tracks) == 1:
+            return self.tracks[0].sigmas[point]
+        return self.unflatten([track.sigmas[point] for track in self.tracks])  # type: ignore[misc]
+
+    def checked(self, output: Any, x: list[Tensor]) -> Any:
+        leaves = flatten(output)[0]
+        if [v.shape for v in leaves] != [t.shape for t in x]:
+            raise ValueError(
+                f"velocity returned shape {[tuple(v.shape) for v in leaves]} for x of shape "
+                f"{[tuple(t.shape) for t in x]}"
+            )
+        for v, t in zip(leaves, x):
+            if v.device != t.device:
+                raise ValueError(f"velocity returned a tensor on {v.device} for x on {t.device}")
+            if not v.dtype.is_floating_point:
+                raise TypeError(f"velocity returned {v.dtype}; a floating-point output is needed")
+        return output
+
+
+class HeunLoop(Loop):
+    """Two outputs per stage, each with its own history; the last stage is Euler's, as in EDM."""
+
+    def __init__(self, velocity, x, run: Run, solver: str, callback, progress: bool):
+        super().__init__(velocity, x, run, solver, callback, progress)
+        self.ahead = (
+            Run(second_plan(self.plan), mask=run.mask, dtype=run.dtype)
+            if self.plan.steps > 1
+            else None
+        )
+
+    def stage(self, n: int) -> None:
+        here = self.output(self.run, n, self.x, n)
+        solvers: list[Heun] = self.solvers
+        ahead = [s.first(n, x, v) for s, x, v in zip(solvers, self.x, here)]
+        if self.ahead is not None and n < self.plan.steps - 1:
+            there = self.output(self.ahead, n, ahead, n + 1)
+            ahead = [s.second(n, *rest) for s, *rest in zip(solvers, self.x, here, ahead, there)]
+        self.x = ahead
+
+
+def second_plan(plan: Plan) -> Plan:
+    """The plan of Heun's second outputs: stage n is evaluated at σ_{n+1}, and there is one stage
+    fewer.
+    """
+
+    def shifted(track: Track) -> Track:
+        alphas = None if track.alphas is None else track.alphas[1:]
+        return replace(track, sigmas=track.sigmas[1:], alphas=alphas)
+
+    steps = plan.steps - 1
+    regimes = tuple(r for r in plan.grid.regimes if r < steps)
+    grid = Grid(tuple(map(shifted, plan.grid.tracks)), tuple(range(steps)), steps, regimes)
+    count = sum(a < steps for a in plan.anchors)
+    coefficients = None if plan.coefficients is None else plan.coefficients[:steps]
+    return replace(
+        plan,
+        grid=grid,
+        anchors=plan.anchors[:count],
+        rules=plan.rules[:count],
+        coefficients=coefficients,
+    )
+
+
+def given(budget: int | None, options: dict[str, Any]) -> dict[str, Any]:
+    return options if budget is None else {**options, "budget": budget}
+
+
+def same_grid(sigmas: Any, plan: Plan) -> bool:
+    other = Grid.of(sigmas)
+    return [t.sigmas for t in other.tracks] == [t.sigmas for t in plan.grid.tracks]
+
+
+def progress_bar(total: int) -> Any:
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        raise ImportError(
+            "progress=True needs tqdm: pip install 'geoshrink[demo]', or leave progress off"
+        ) from None
+    return tqdm(total=total, unit="stage")

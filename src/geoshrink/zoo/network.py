@@ -1,0 +1,129 @@
+"""One small diffusion transformer for every modality: tokens in, velocity out.
+
+The output is the rectified-flow velocity v = ε − x₀ at x_σ = (1 − σ)·x₀ + σ·ε (Liu et al., 2023).
+Time and class enter by adaptive layer norm (Peebles & Xie, 2023), queries and keys are normalised
+(QK-norm), and the index `classes` stands for "no class", so that one network serves both branches
+of classifier-free guidance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Patcher(nn.Module):
+    """(batch, channels, *extent) ⟷ (batch, tokens, channels · prod(patch)), for any number of axes.
+
+    >>> Patcher((3, 64, 64), (4, 4)).tokens, Patcher((3, 64, 64), (4, 4)).features
+    (256, 48)
+    """
+
+    def __init__(self, shape: Sequence[int], patch: Sequence[int]):
+        super().__init__()
+        channels, *extent = shape
+        if len(extent) != len(patch) or any(e % p for e, p in zip(extent, patch)):
+            raise ValueError(f"patch {tuple(patch)} does not tile the extent {tuple(extent)}")
+        self.channels, self.patch = channels, tuple(patch)
+        self.counts = tuple(e // p for e, p in zip(extent, patch))
+        self.tokens, self.features = math.prod(self.counts), channels * math.prod(patch)
+
+    def fold(self, x: Tensor) -> Tensor:
+        d = len(self.patch)
+        pairs = [side for pair in zip(self.counts, self.patch) for side in pair]
+        order = [0, *range(2, 2 * d + 1, 2), 1, *range(3, 2 * d + 2, 2)]
+        x = x.reshape(len(x), self.channels, *pairs).permute(order)
+        return x.reshape(len(x), self.tokens, self.features)
+
+    def unfold(self, tokens: Tensor) -> Tensor:
+        d = len(self.patch)
+        x = tokens.reshape(len(tokens), *self.counts, self.channels, *self.patch)
+        order = [0, d + 1, *(axis for i in range(d) for axis in (1 + i, d + 2 + i))]
+        extent = [c * p for c, p in zip(self.counts, self.patch)]
+        return x.permute(order).reshape(len(tokens), self.channels, *extent)
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.q_norm = nn.RMSNorm(width // heads)
+        self.k_norm = nn.RMSNorm(width // heads)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, tokens, width = x.shape
+        q, k, v = self.qkv(x).reshape(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v)
+        return self.out(y.transpose(1, 2).reshape(batch, tokens, width))
+
+
+class Block(nn.Module):
+    """x + gate·f(scale·norm(x) + shift), once for attention and once for the MLP (adaLN-zero)."""
+
+    def __init__(self, width: int, heads: int, condition: int):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, elementwise_affine=False)
+        self.attention = Attention(width, heads)
+        self.norm2 = nn.LayerNorm(width, elementwise_affine=False)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU("tanh"), nn.Linear(4 * width, width)
+        )
+        self.modulation = zeroed(nn.Linear(condition, 6 * width))
+
+    def forward(self, x: Tensor, c: Tensor) -> Tensor:
+        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(c)[:, None].chunk(6, -1)
+        x = x + gate1 * self.attention(self.norm1(x) * (1 + scale1) + shift1)
+        return x + gate2 * self.mlp(self.norm2(x) * (1 + scale2) + shift2)
+
+
+class DiT(nn.Module):
+    """velocity = DiT(x, σ, label); label == classes means "no class"."""
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        patch: Sequence[int],
+        classes: int,
+        width: int = 256,
+        depth: int = 6,
+        heads: int = 4,
+        condition: int = 96,
+    ):
+        super().__init__()
+        self.patcher = Patcher(shape, patch)
+        self.classes = classes
+        self.embed = nn.Linear(self.patcher.features, width)
+        self.position = nn.Parameter(0.02 * torch.randn(self.patcher.tokens, width))
+        self.label = nn.Embedding(classes + 1, condition)
+        self.time = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, condition))
+        self.blocks = nn.ModuleList(Block(width, heads, condition) for _ in range(depth))
+        self.norm = nn.LayerNorm(width, elementwise_affine=False)
+        self.modulation = zeroed(nn.Linear(condition, 2 * width))
+        self.head = zeroed(nn.Linear(width, self.patcher.features))
+
+    def forward(self, x: Tensor, sigma: Tensor, label: Tensor) -> Tensor:
+        c = F.silu(self.time(frequencies(sigma)) + self.label(label))
+        h = self.embed(self.patcher.fold(x)) + self.position
+        for block in self.blocks:
+            h = block(h, c)
+        shift, scale = self.modulation(c)[:, None].chunk(2, -1)
+        return self.patcher.unfold(self.head(self.norm(h) * (1 + scale) + shift))
+
+
+def frequencies(sigma: Tensor, dim: int = 256) -> Tensor:
+    """cos and sin of 1000·σ at geometrically spaced frequencies (Vaswani et al., 2017)."""
+    ladder = torch.arange(dim // 2, device=sigma.device, dtype=torch.float32) / (dim // 2)
+    angle = 1000 * sigma[:, None].float() * torch.exp(-math.log(10000) * ladder)
+    return torch.cat([angle.cos(), angle.sin()], dim=-1)
+
+
+def zeroed(linear: nn.Linear) -> nn.Linear:
+    nn.init.zeros_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return linear
