@@ -6,9 +6,15 @@ Stages are counted forward (the paper's stage t is our T − t), so that every m
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Sequence
 
 import numpy as np
+
+#: A grid this close to uniform, relative to its length, is uniform: float32 rounding must not move
+#: an anchor.
+UNIFORM = 1e-6
 
 
 def closure_root(total: float, budget: int) -> float:
@@ -22,7 +28,7 @@ def closure_root(total: float, budget: int) -> float:
     """
     if budget < 4:
         raise ValueError(f"a geometric mesh needs a budget of at least 4, got {budget}")
-    if not total >= budget - 1:
+    if not (total >= budget - 1 and math.isfinite(total)):
         raise ValueError(f"{budget} anchors do not fit into {total:g} first gaps: no root r >= 1")
     power = budget - 3
     r = max(1.0, (total - 1) ** (1 / power))
@@ -62,7 +68,7 @@ def geometric_anchors(steps: int, budget: int) -> tuple[int, ...]:
     >>> geometric_anchors(50, 10)
     (0, 1, 2, 3, 6, 9, 14, 21, 32, 49)
     """
-    check_budget(steps, budget, minimum=4)
+    steps, budget = check_budget(steps, budget, minimum=4)
     if budget >= steps:
         return tuple(range(steps))
     return project(continuous_mesh(steps - 1, budget), steps)
@@ -75,21 +81,22 @@ def sigma_anchors(tau: Sequence[float], budget: int) -> tuple[int, ...] | None:
     closure root lies below 1 (the grid's first gap is too wide for the budget): the index mesh must
     serve there.
     """
-    steps = len(tau) - 1
-    check_budget(steps, budget, minimum=4)
+    steps, budget = check_budget(len(tau) - 1, budget, minimum=4)
     if budget >= steps:
         return tuple(range(steps))
     progress = np.abs(np.asarray(tau[:-1], dtype=np.float64) - tau[0])
     first, total = float(progress[1]), float(progress[-1])
-    if not (first > 0 and total >= first * (budget - 1)):
+    if np.abs(progress - np.linspace(0, total, steps)).max() <= UNIFORM * total:
+        return geometric_anchors(steps, budget)
+    if not (first > 0 and total >= first * (budget - 1) and math.isfinite(total / first)):
         return None
-    mesh = np.array(continuous_mesh(total / first, budget)) * first
+    mesh = np.array(continuous_mesh(max(total / first, budget - 1), budget)) * first
     return project(np.interp(mesh, progress, np.arange(steps)).tolist(), steps)
 
 
 def uniform_anchors(steps: int, budget: int) -> tuple[int, ...]:
     """Equal gaps in stage index from stage 0 to stage T − 1 (the ablation's "Fixed" anchors)."""
-    check_budget(steps, budget, minimum=1)
+    steps, budget = check_budget(steps, budget, minimum=1)
     if budget >= steps:
         return tuple(range(steps))
     if budget == 1:
@@ -136,16 +143,26 @@ def share_budget(lengths: Sequence[int], budget: int) -> list[int]:
     return shares
 
 
-def check_budget(steps: int, budget: int, minimum: int) -> None:
-    if isinstance(budget, bool) or not isinstance(budget, (int, np.integer)):
-        raise TypeError(
-            f"budget must be an integer (the number of stages to query), got {budget!r}"
-        )
-    if budget < minimum and budget < steps:
+def check_budget(steps: int, budget: int, minimum: int) -> tuple[int, int]:
+    """(steps, budget) as plain integers; an error that says what would do otherwise."""
+    steps = whole(steps, "the number of stages")
+    budget = whole(budget, "budget")
+    if steps < 1:
+        raise ValueError(f"a grid needs at least 1 stage, got {steps}")
+    if budget < min(minimum, steps):
+        enough = f"at least {minimum} of the {steps}" if minimum < steps else f"all {steps}"
         raise ValueError(
-            f"budget {budget} is too small: this mesh needs at least {minimum} of the {steps} "
-            "stages; "
-            "explicit anchors, anchors='uniform' and rule='hold' work from 2"
+            f"budget {budget} is too small: this mesh needs {enough} stages; explicit anchors, "
+            "anchors='uniform' and rule='hold' work from 2"
         )
-    if budget < 1 or steps < 1:
-        raise ValueError(f"budget {budget} of {steps} stages: both must be at least 1")
+    return steps, budget
+
+
+def whole(value: object, what: str) -> int:
+    """A plain integer from anything that is one; True and 10.0 are not."""
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{what} must be an integer, got {value!r}") from None

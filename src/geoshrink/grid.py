@@ -8,17 +8,22 @@ model.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from .anchors import whole
 from .outputs import flatten_sigmas
 
 PREDICTIONS = ("flow", "epsilon", "sample", "v")
-SCHEDULES = ("flow", "vp", "ve")
+SCHEDULES = {
+    "flow": lambda sigma: 1 - sigma,
+    "vp": lambda sigma: math.sqrt(1 - sigma**2),
+    "ve": lambda sigma: 1.0,
+}
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,16 @@ class Track:
     @property
     def steps(self) -> int:
         return len(self.sigmas) - 1
+
+    def moves(self, n: int) -> bool:
+        """Whether stage n has a length."""
+        rows = (self.sigmas,) if self.alphas is None else (self.sigmas, self.alphas)
+        return any(row[n] != row[n + 1] for row in rows)
+
+    def at(self, points: Sequence[int]) -> Track:
+        """The track through some of its grid points."""
+        alphas = None if self.alphas is None else tuple(self.alphas[i] for i in points)
+        return replace(self, sigmas=tuple(self.sigmas[i] for i in points), alphas=alphas)
 
     def horizon(self, n: int, k: int, j: int) -> float:
         """ρ: from anchor k to the midpoint of update n, in units of the span from anchor j (eq. gs-
@@ -99,8 +114,8 @@ class Track:
             return 1.0, self.sigmas[n + 1] - self.sigmas[n]
         assert self.alphas is not None
         (alpha, sigma), (alpha1, sigma1) = ((self.alphas[i], self.sigmas[i]) for i in (n, n + 1))
-        if sigma == sigma1:
-            return 1.0, 0.0
+        if sigma == 0:
+            return alpha1 / alpha, 0.0
         a, b = self.data_map(n)
         to_data = alpha1 - alpha * sigma1 / sigma
         return sigma1 / sigma + to_data * a, to_data * b
@@ -113,12 +128,14 @@ class Grid:
     kept     the caller's number of each effective stage: stages of zero length are dropped
     given    how many stages the caller counts
     regimes  effective stages at which a new regime begins (stage 0 is not listed)
+    lead     the track on which σ-meshes are laid out: the first that was given
     """
 
     tracks: tuple[Track, ...]
     kept: tuple[int, ...]
     given: int
     regimes: tuple[int, ...] = ()
+    lead: int = 0
 
     @classmethod
     def of(
@@ -134,15 +151,17 @@ class Grid:
         structure.
         """
         columns = [check_sigmas(column) for column in flatten_sigmas(sigmas)]
+        if not columns:
+            raise ValueError(f"there is no σ-grid in {sigmas!r}")
         if len({len(c) for c in columns}) != 1:
             raise ValueError(f"all σ-grids need the same length, got {[len(c) for c in columns]}")
+        whole_tracks = [make_track(c, prediction, alphas, data) for c in columns]
         given = len(columns[0]) - 1
-        kept = tuple(n for n in range(given) if any(c[n] != c[n + 1] for c in columns))
+        kept = tuple(n for n in range(given) if any(t.moves(n) for t in whole_tracks))
         if not kept:
             raise ValueError(f"every stage of the grid has zero length: {columns[0][:8]}")
-        points = (*kept, given)
-        tracks = tuple(make_track(c, points, prediction, alphas, data) for c in columns)
-        return cls(tracks, kept, given, check_regimes(regimes, kept, given))
+        tracks = tuple(t.at((*kept, given)) for t in whole_tracks)
+        return cls(tracks, kept, given, check_regimes(regimes, kept, given), leading(sigmas))
 
     @property
     def steps(self) -> int:
@@ -158,6 +177,15 @@ class Grid:
         """(first, one past last) stage of each regime."""
         starts = (0, *self.regimes)
         return list(zip(starts, (*self.regimes, self.steps)))
+
+
+def leading(sigmas: Any) -> int:
+    """The place of the first given grid among the flattened ones, which follow sorted keys."""
+    if not isinstance(sigmas, Mapping):
+        return 0
+    order = sorted(sigmas, key=str)
+    before = order[: order.index(next(iter(sigmas)))]
+    return sum(len(flatten_sigmas(sigmas[key])) for key in before)
 
 
 def check_sigmas(column: Sequence[float]) -> tuple[float, ...]:
@@ -178,8 +206,7 @@ def check_sigmas(column: Sequence[float]) -> tuple[float, ...]:
 
 
 def make_track(
-    column: tuple[float, ...],
-    points: Sequence[int],
+    sigmas: tuple[float, ...],
     prediction: str,
     alphas: str | Sequence[float] | None,
     data: float | None,
@@ -188,25 +215,26 @@ def make_track(
         raise ValueError(
             f"unknown prediction {prediction!r}; choose one of {', '.join(PREDICTIONS)}"
         )
-    sigmas = tuple(column[i] for i in points)
     if prediction == "flow":
-        if alphas not in (None, "flow"):
+        if alphas is not None and not (isinstance(alphas, str) and alphas == "flow"):
             raise ValueError(
                 "alphas are for prediction='epsilon', 'sample' and 'v'; a flow grid has none"
             )
-        if data is None and sigmas[-1] == 0 and sigmas[0] > 0:
-            data = 0.0
-        return Track(sigmas, data=None if data is None else float(data))
-    levels = check_alphas(alphas, column)
+        if data is None:
+            return Track(sigmas, data=0.0 if sigmas[0] > sigmas[-1] == 0 else None)
+        if not math.isfinite(data):
+            raise ValueError(f"data is the σ at which x is data; it must be finite, got {data!r}")
+        return Track(sigmas, data=float(data))
     if min(sigmas) < 0 or sigmas[0] < sigmas[-1]:
         raise ValueError(
             f"prediction={prediction!r} needs noise levels σ that fall towards 0, got {sigmas[:3]}…"
         )
-    if prediction == "epsilon" and min(levels[i] for i in points) == 0:
+    levels = check_alphas(alphas, sigmas)
+    if prediction == "epsilon" and min(levels) == 0:
         raise ValueError(
             "a noise prediction says nothing about the data where α = 0; start the grid below σ = 1"
         )
-    return Track(sigmas, prediction, tuple(levels[i] for i in points), 0.0)
+    return Track(sigmas, prediction, levels, 0.0)
 
 
 def check_alphas(
@@ -214,12 +242,14 @@ def check_alphas(
 ) -> tuple[float, ...]:
     if alphas is None:
         raise ValueError(
-            "outputs that are noise, data or v need to know α of x = α·x₀ + σ·ε: pass "
-            "alphas='vp' (α² = 1 − σ²), "
-            "'ve' (α = 1), 'flow' (α = 1 − σ), or the values"
+            "outputs that are noise, data or v need to know α of x = α·x₀ + σ·ε: pass alphas='vp' "
+            "(α² = 1 − σ²), 've' (α = 1), 'flow' (α = 1 − σ), or the values"
         )
     if not isinstance(alphas, str):
-        values = tuple(float(a) for a in alphas)
+        try:
+            values = tuple(float(a) for a in alphas)
+        except (TypeError, ValueError):
+            raise TypeError(f"alphas must be numbers, one per σ, got {alphas!r}") from None
         if len(values) != len(sigmas):
             raise ValueError(f"alphas has {len(values)} values, the σ-grid {len(sigmas)}")
     elif alphas not in SCHEDULES:
@@ -227,20 +257,19 @@ def check_alphas(
             f"unknown alphas {alphas!r}; choose one of {', '.join(SCHEDULES)}, or give the values"
         )
     elif alphas != "ve" and max(sigmas) > 1:
-        raise ValueError(f"alphas={alphas!r} needs σ ≤ 1, got {max(sigmas):g}; did you mean 've'?")
+        raise ValueError(f"alphas={alphas!r} needs σ ≤ 1, got {max(sigmas)!r}; did you mean 've'?")
     else:
-        rule = {"vp": lambda s: math.sqrt(1 - s * s), "ve": lambda s: 1.0, "flow": lambda s: 1 - s}[
-            alphas
-        ]
-        values = tuple(rule(s) for s in sigmas)
+        values = tuple(SCHEDULES[alphas](s) for s in sigmas)
     if not all(math.isfinite(a) and a >= 0 for a in values):
         raise ValueError(f"alphas must be finite and not negative, got {values[:4]}…")
+    if any(a == s == 0 for a, s in zip(values, sigmas)):
+        raise ValueError("α = σ = 0 is neither signal nor noise: check the ends of alphas and σ")
     return values
 
 
 def check_regimes(regimes: Sequence[int], kept: tuple[int, ...], given: int) -> tuple[int, ...]:
     starts: list[int] = []
-    for start in sorted(set(regimes)):
+    for start in sorted({whole(regime, "a regime's first stage") for regime in regimes}):
         if not 0 <= start < given:
             raise ValueError(f"regime start {start} is not one of the stages 0 … {given - 1}")
         n = next((i for i, stage in enumerate(kept) if stage >= start), None)

@@ -1,125 +1,184 @@
-"""What is remembered of one output slot: z¹, Δz, and three dot products. Two output-sized tensors,
-never more.
+"""The history of a run: every slot's two tensors, and the coefficients of the cell that is open.
 
-z is the output itself, or the data prediction a·x + b·output where the plan works in data space.
-Δz⁻ need not be kept: its norm is the Δz-norm of the anchor before, and its product with the new Δz
-is taken just before the new one takes its place.
+All ω of a cell are computed at its anchor in one call, from one table of ρ and λ that is uploaded
+once per run: a skipped stage then needs no arithmetic on the host and no answer from the device.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from .grid import Track
-from .retention import PER_SAMPLE, Blocks, Statistics, dot
+from .plan import Plan
+from .retention import Rule, Statistics, retention, shared_retention, turning
+from .slot import Slot, kind_of
+
+Coefficients = list[Tensor | None]  # one ω per slot; None holds
 
 
-class Slot:
-    """The history of one output slot along its own σ-track."""
+class History:
+    """What was observed since the last restart, and what follows from it."""
 
-    def __init__(
-        self,
-        track: Track,
-        data_space: bool,
-        blocks: Blocks,
-        mask: Tensor | None,
-        dtype: torch.dtype,
-    ):
-        self.track, self.data_space, self.blocks, self.mask, self.dtype = (
-            track,
-            data_space,
-            blocks,
-            mask,
-            dtype,
-        )
+    def __init__(self, plan: Plan, mask: object, dtype: torch.dtype):
+        self.plan, self.mask, self.dtype = plan, mask, dtype
         self.forget()
 
     def forget(self) -> None:
-        self.z: Tensor | None = None
-        self.dz: Tensor | None = None
-        self.stats: Statistics | None = None
-        self.finite: Tensor | None = None
-        self.kind: tuple | None = None
+        self.slots: list[Slot] = []
+        self.seen: list[int] = []  # observed stages, latest first, three at most
+        self.cell = range(0)  # the stages up to the next anchor, itself included
+        self.omega: Coefficients = []
+        self.tables: list[Tensor] = []
 
     @property
     def bytes(self) -> int:
-        return sum(t.nbytes for t in (self.z, self.dz) if t is not None)
+        return sum(slot.bytes for slot in self.slots)
 
-    def observe(self, n: int, output: Tensor, x: Tensor | None) -> None:
-        """Takes in the exact output of stage n: Δz⁻ ← Δz, Δz ← z − z¹, z¹ ← z.
+    def fits(self, leaves: Sequence[Tensor]) -> bool:
+        """Whether these outputs continue the history."""
+        return not self.slots or [s.kind for s in self.slots] == [kind_of(leaf) for leaf in leaves]
 
-        An innovation that is not finite counts as none: Δz = 0, so that this anchor is held and the
-        next one finds Δz⁻ = 0, all without asking the device.
-        """
-        z = self.encode(n, output, x)
-        if self.z is not None:
-            dz = z - self.z
-            S = dot(dz, dz, self.blocks, self.mask, self.dtype)
-            P, D = torch.zeros_like(S), torch.zeros_like(S)
-            if self.dz is not None and self.stats is not None:
-                P, D = self.stats.S, dot(dz, self.dz, self.blocks, self.mask, self.dtype)
-            self.finite = S.isfinite()
-            self.dz = torch.where(self.blocks.spread(self.finite, dz), dz, 0)
-            self.stats = Statistics(*(torch.where(self.finite, value, 0) for value in (S, P, D)))
-        self.z, self.kind = z, kind_of(output)
+    def observe(
+        self, stage: int, leaves: Sequence[Tensor], states: Sequence[Tensor | None]
+    ) -> list[Tensor] | None:
+        """Takes in an anchor; returns its self-check: how far its prediction was off."""
+        if not self.slots:
+            self.slots = self.make_slots(leaves)
+        errors = None
+        if self.seen:
+            predicted = self.predict(stage, states)
+            errors = [s.error(p, leaf) for s, p, leaf in zip(self.slots, predicted, leaves)]
+        for slot, leaf, state in zip(self.slots, leaves, states):
+            slot.observe(stage, leaf, state)
+        self.seen = [stage, *self.seen[:2]]
+        self.open_cell()
+        return errors
 
-    def predict(self, n: int, omega: Tensor | None, x: Tensor | None) -> Tensor:
-        """z¹ + ω·Δz as an output; ω = None holds. Always a fresh tensor in the output's dtype."""
-        assert self.z is not None and self.kind is not None
-        z = self.z.clone()
-        if omega is not None and self.dz is not None:
-            z = self.z + self.blocks.spread(omega, self.z) * self.dz
-        return self.decode(n, z, x).to(self.kind[1])
+    def predict(
+        self, stage: int, states: Sequence[Tensor | None], hold: bool = False
+    ) -> list[Tensor]:
+        omega = [None] * len(self.slots) if hold else self.omega_at(stage)
+        return [slot.predict(stage, w, s) for slot, w, s in zip(self.slots, omega, states)]
 
-    def encode(self, n: int, output: Tensor, x: Tensor | None) -> Tensor:
-        if not self.data_space:
-            return output.detach().clone()
-        a, b = self.track.data_map(n)
-        return (a * state(x) + b * output).detach()
+    def omega_at(self, stage: int) -> Coefficients:
+        if stage not in self.cell:
+            return [None] * len(self.slots)
+        return [None if w is None else w[stage - self.cell.start] for w in self.omega]
 
-    def decode(self, n: int, z: Tensor, x: Tensor | None) -> Tensor:
-        if not self.data_space:
-            return z
-        a, b = self.track.data_map(n)
-        return (z - a * state(x)) / b if b else torch.zeros_like(z)
+    def skipped(self, after: int) -> range:
+        """The stages of the open cell that come after a stage, without the anchor that ends it."""
+        end = self.cell.stop - (self.cell.stop - 1 in self.plan.anchors)
+        return range(max(self.cell.start, after + 1), end)
 
-    def error(self, predicted: Tensor, output: Tensor) -> Tensor:
-        """‖v̂ − v‖/‖v‖ of each sample, over the mask."""
-        wrong = predicted.to(torch.promote_types(output.dtype, self.dtype)) - output
-        norms = [dot(t, t, PER_SAMPLE, self.mask, self.dtype) for t in (wrong, output)]
-        return (norms[0] / norms[1]).sqrt()
+    def leap(self, stages: range, x: Sequence[Tensor]) -> list[Tensor]:
+        """x after these stages, up to the end of the open cell, by Euler in one update."""
+        moved = []
+        for i, (slot, omega, state) in enumerate(zip(self.slots, self.omega, x)):
+            weights = None
+            if omega is not None:
+                omega = omega[stages.start - self.cell.start : stages.stop - self.cell.start]
+                weights = self.planned(i)[2, stages.start : stages.stop]
+            moved.append(slot.collapsed(stages, omega, weights, state))
+        return moved
 
-    def collapsed(
-        self, stages: range, omega: Tensor | None, weights: Tensor | None, x: Tensor
-    ) -> Tensor:
-        """x after all of `stages` by Euler, in one update: A·x + (Σc_n)·z¹ + (Σc_n·ω_n)·Δz."""
-        assert self.z is not None
-        shrink, c = self.euler_weights(stages)
-        moved = (x if shrink == 1 else shrink * x) + sum(c) * self.z
-        if omega is not None and weights is not None and self.dz is not None:
-            total = torch.tensordot(weights, omega[: len(stages)], dims=1)
-            moved = moved + self.blocks.spread(total, self.z) * self.dz
-        return moved.to(x.dtype)
+    def turning(self) -> Coefficients:
+        return [None if s.stats is None else turning(self.rule(), s.stats) for s in self.slots]
 
-    def euler_weights(self, stages: range) -> tuple[float, list[float]]:
-        """(A, c) with x_end = A·x_begin + Σ c_n·z_n over the stages, from x' = p·x + g·output."""
-        shrink, weights = 1.0, []
-        for n in reversed(stages):
-            p, g = self.track.euler(n)
-            if self.data_space:
-                a, b = self.track.data_map(n)
-                p, g = (p - g * a / b, g / b) if b else (1.0, 0.0)
-            weights.append(g * shrink)
-            shrink *= p
-        return shrink, weights[::-1]
+    def rule(self) -> Rule:
+        return self.plan.rules[max(0, bisect_right(self.plan.anchors, self.seen[0]) - 1)]
+
+    def open_cell(self) -> None:
+        """Every coefficient up to the next anchor, its self-check included."""
+        following = bisect_right(self.plan.anchors, self.seen[0])
+        end = (*(a + 1 for a in self.plan.anchors), self.plan.steps)[following]
+        self.cell = range(self.seen[0] + 1, end)
+        self.omega = [None] * len(self.slots)
+        if len(self.seen) > 1 and self.cell:
+            stats = [slot.stats for slot in self.slots if slot.stats is not None]
+            tables = [self.table(i) for i in range(len(self.slots))]
+            self.omega = [*self.coefficients(stats, tables)]
+            self.override()
+
+    def coefficients(self, stats: list[Statistics], tables: list[Tensor]) -> list[Tensor]:
+        if self.plan.blocks.shared:
+            rho, lam = ([table[i][:, None] for table in tables] for i in (0, 1))
+            return shared_retention(self.rule(), stats, rho, lam)
+        columns = [t.reshape(2, -1, *[1] * s.S.ndim) for s, t in zip(stats, tables)]
+        return [retention(self.rule(), s, c[0], c[1]) for s, c in zip(stats, columns)]
+
+    def override(self) -> None:
+        """The plan's own coefficients take the place of the rule's."""
+        given = self.plan.coefficients or ()
+        for n in self.cell if given else ():
+            if given[n] is not None:
+                for omega in self.omega:
+                    omega[n - self.cell.start] = given[n]  # type: ignore[index]
+
+    def table(self, i: int) -> Tensor:
+        """ρ and λ of the open cell, (2, stages). As planned, it is a slice of one upload."""
+        k, j = self.seen[:2]
+        if self.plan.history[self.cell.start][:2] == (k, j):
+            return self.planned(i)[:2, self.cell.start : self.cell.stop]
+        track = self.slots[i].track
+        return self.upload(
+            i, [[f(n, k, j) for n in self.cell] for f in (track.horizon, track.reach)]
+        )
+
+    def planned(self, i: int) -> Tensor:
+        """(3, T): ρ, λ and the Euler weight of every stage as planned."""
+        if not self.tables:
+            for index, slot in enumerate(self.slots):
+                rows = [list(row) for row in zip(*self.plan.horizons(index))]
+                weights, ends = [0.0] * self.plan.steps, (*self.plan.anchors[1:], self.plan.steps)
+                for first, end in zip(self.plan.anchors, ends):
+                    weights[first + 1 : end] = slot.euler_weights(range(first + 1, end))[1]
+                self.tables.append(self.upload(index, [*rows, weights]))
+        return self.tables[i]
+
+    def upload(self, i: int, rows: list[list[float]]) -> Tensor:
+        stats = self.slots[i].stats
+        assert stats is not None
+        return torch.tensor(rows, dtype=stats.S.dtype, device=stats.S.device)
+
+    def make_slots(self, leaves: Sequence[Tensor]) -> list[Slot]:
+        grids = len(self.plan.grid.tracks)
+        if grids not in (1, len(leaves)):
+            raise ValueError(
+                f"the plan has {grids} σ-grids, but the model returned {len(leaves)} tensors"
+            )
+        masks = check_masks(self.mask, leaves)
+        data = self.plan.space == "data"
+        return [
+            Slot(self.plan.track(i), data, self.plan.blocks, m, self.dtype)
+            for i, m in enumerate(masks)
+        ]
 
 
-def kind_of(output: Tensor) -> tuple:
-    return tuple(output.shape), output.dtype, output.device
+def check_masks(mask: object, leaves: Sequence[Tensor]) -> list[Tensor | None]:
+    """One boolean mask per slot, on its device; anything that does not broadcast is an error."""
+    masks: list[Any] = list(mask) if isinstance(mask, (list, tuple)) else [mask] * len(leaves)
+    for m in masks:
+        if m is not None and not isinstance(m, Tensor):
+            raise TypeError(f"a mask is a boolean tensor, or one per output tensor; got {m!r}")
+    if len(masks) != len(leaves):
+        raise ValueError(f"{len(masks)} masks for {len(leaves)} output tensors")
+    return [check_mask(m, leaf) for m, leaf in zip(masks, leaves)]
 
 
-def state(x: Tensor | None) -> Tensor:
-    if x is None:
-        raise ValueError("space='data' predicts from the current state: call run(n, evaluate, x)")
-    return x
+def check_mask(mask: Tensor | None, leaf: Tensor) -> Tensor | None:
+    if mask is None:
+        return None
+    try:
+        fits = torch.broadcast_shapes(mask.shape, leaf.shape) == leaf.shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"a mask of shape {tuple(mask.shape)} does not broadcast to the output of shape "
+            f"{tuple(leaf.shape)}"
+        )
+    return mask.to(device=leaf.device, dtype=torch.bool)

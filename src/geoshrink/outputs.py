@@ -1,6 +1,7 @@
 """Outputs that are not one tensor: tuples, lists, dicts, and any type somebody registers.
 
-An output is a tree whose leaves are tensors; each leaf is a slot with its own history.
+An output is a tree whose leaves are tensors; each leaf is a slot with its own history. The parts of
+a dict are taken in the order of their sorted keys, whatever order they come in.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-import torch
+import numpy as np
 from torch import Tensor
 
 Unflatten = Callable[[list[Tensor]], Any]
@@ -32,19 +33,43 @@ def register_output(
 
 
 def children(output: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None:
-    """The parts of a container and how to put it together again; None for what is no container."""
-    for kind in type(output).__mro__:
-        if kind in _REGISTRY:
-            split, join = _REGISTRY[kind]
-            return list(split(output)), partial(join, output)
+    """The parts of a container and how to put it together again; None for what is no container.
+
+    The way back holds on to the structure alone, never to the tensors that were in it.
+    """
+    kind = type(output)
+    for base in kind.__mro__:
+        if base in _REGISTRY:
+            split, join = _REGISTRY[base]
+            parts = list(split(output))
+            return parts, partial(join, join(output, [hollow(part) for part in parts]))
     if isinstance(output, tuple) and hasattr(output, "_fields"):
-        return list(output), lambda parts: type(output)(*parts)
+        return list(output), lambda parts: kind(*parts)
     if isinstance(output, (tuple, list)):
-        return list(output), lambda parts: type(output)(parts)
+        return list(output), lambda parts: kind(parts)
     if isinstance(output, Mapping):
-        keys = list(output)
-        return [output[k] for k in keys], lambda parts: type(output)(zip(keys, parts))  # type: ignore[call-arg]
+        keys, order = list(output), sorted(output, key=str)
+
+        def rebuild(parts: list[Any]) -> Any:
+            found = dict(zip(order, parts))
+            return kind((key, found[key]) for key in keys)
+
+        return [output[key] for key in order], rebuild
     return None
+
+
+def structure(output: Any) -> Any:
+    """The containers of an output without its tensors: equal where outputs match part by part."""
+    split = None if isinstance(output, Tensor) else children(output)
+    if split is None:
+        return None
+    names = sorted(map(str, output)) if isinstance(output, Mapping) else None
+    return type(output).__name__, names, [structure(part) for part in split[0]]
+
+
+def hollow(part: Any) -> Any:
+    """A stand-in with the part's shape, dtype and device that takes no memory."""
+    return part.new_zeros(()).expand(part.shape) if isinstance(part, Tensor) else part
 
 
 def flatten(output: Any) -> tuple[list[Tensor], Unflatten]:
@@ -54,9 +79,9 @@ def flatten(output: Any) -> tuple[list[Tensor], Unflatten]:
     split = children(output)
     if split is None:
         raise TypeError(
-            f"the model returned a {type(output).__name__}, not a tensor or a tuple, list or "
-            "dict of tensors; "
-            "teach geoshrink the type with geoshrink.register_output, or return its tensor"
+            f"the model returned a {type(output).__name__}, not a tensor or a tuple, list or dict "
+            "of tensors; teach geoshrink the type with geoshrink.register_output, or return its "
+            "tensor"
         )
     parts, join = split
     if not parts:
@@ -64,34 +89,39 @@ def flatten(output: Any) -> tuple[list[Tensor], Unflatten]:
             f"the model returned an empty {type(output).__name__}: there is no output to predict"
         )
     flat = [flatten(part) for part in parts]
+    ways = [(len(own), back) for own, back in flat]
 
     def unflatten(leaves: list[Tensor]) -> Any:
         rest, rebuilt = list(leaves), []
-        for own, back in flat:
-            rebuilt.append(back(rest[: len(own)]))
-            rest = rest[len(own) :]
+        for count, back in ways:
+            rebuilt.append(back(rest[:count]))
+            rest = rest[count:]
         return join(rebuilt)
 
     return [leaf for own, _ in flat for leaf in own], unflatten
 
 
 def flatten_sigmas(sigmas: Any) -> list[list[float]]:
-    """The σ-grids in a structure, in the order of the output's leaves: one grid is a sequence of
-    numbers.
-    """
-    if isinstance(sigmas, Tensor) or hasattr(sigmas, "__array__"):
-        values = torch.as_tensor(sigmas).detach()
+    """The σ-grids in a structure, in the order of the output's leaves; a grid is numbers."""
+    if isinstance(sigmas, Tensor):
+        sigmas = sigmas.detach().double().cpu().numpy()
+    if hasattr(sigmas, "__array__"):
+        values = np.asarray(sigmas, dtype=np.float64)
         if values.ndim != 1:
-            raise ValueError(f"a σ-grid is one-dimensional, got shape {tuple(values.shape)}")
-        return [values.double().cpu().tolist()]
+            raise ValueError(f"a σ-grid is one-dimensional, got shape {values.shape}")
+        return [values.tolist()]
     if isinstance(sigmas, Mapping):
-        return [grid for part in sigmas.values() for grid in flatten_sigmas(part)]
-    if isinstance(sigmas, Iterable) and not isinstance(sigmas, str):
-        parts = list(sigmas)
-        if all(is_number(p) for p in parts):
-            return [[float(p) for p in parts]]
-        return [grid for part in parts for grid in flatten_sigmas(part)]
-    raise TypeError(f"a σ-grid is a sequence of numbers, got {sigmas!r}")
+        sigmas = [sigmas[key] for key in sorted(sigmas, key=str)]
+    if not isinstance(sigmas, Iterable) or isinstance(sigmas, str):
+        raise TypeError(f"a σ-grid is a sequence of numbers, got {sigmas!r}")
+    parts = list(sigmas)
+    numbers = [is_number(part) for part in parts]
+    if all(numbers):
+        return [[float(part) for part in parts]]
+    if any(numbers):
+        bad = numbers.index(False)
+        raise TypeError(f"a σ-grid is a sequence of numbers, but value {bad} is {parts[bad]!r}")
+    return [grid for part in parts for grid in flatten_sigmas(part)]
 
 
 def is_number(value: Any) -> bool:

@@ -74,8 +74,7 @@ class Plan:
         if self.space not in SPACES:
             raise ValueError(f"unknown space {self.space!r}; choose one of {', '.join(SPACES)}")
         if self.space == "data":
-            for track in self.grid.tracks:
-                track.data_map(0)
+            check_data_space(self.grid)
         if self.coefficients is not None:
             check_coefficients(self.coefficients, self.steps)
 
@@ -102,9 +101,14 @@ class Plan:
         >>> Plan.of([1 - i / 50 for i in range(51)], 10, anchors="geometric").anchors
         (0, 1, 2, 3, 6, 9, 14, 21, 32, 49)
         """
-        grid = sigmas
         if not isinstance(sigmas, Grid):
             grid = Grid.of(sigmas, prediction=prediction, alphas=alphas, data=data, regimes=regimes)
+        elif (prediction, alphas, data, tuple(regimes)) != ("flow", None, None, ()):
+            raise ValueError(
+                "a Grid knows its prediction, alphas, data and regimes: leave them out"
+            )
+        else:
+            grid = sigmas
         rules = [Rule.of(r) for r in ([rule] if isinstance(rule, (Rule, str)) else rule)]
         chosen, mesh = choose_anchors(
             grid, budget, speedup, anchors, all(r.name == "hold" for r in rules)
@@ -150,10 +154,16 @@ class Plan:
         """(ρ, λ) of every stage as the plan would predict it; (0, 0) where only holding is
         possible.
         """
-        track = self.track(slot)
+        return self._horizons[slot if len(self.grid.tracks) > 1 else 0]
+
+    @cached_property
+    def _horizons(self) -> list[list[tuple[float, float]]]:
         return [
-            (track.horizon(n, h[0], h[1]), track.reach(n, h[0], h[1])) if len(h) > 1 else (0.0, 0.0)
-            for n, h in enumerate(self.history)
+            [
+                (t.horizon(n, *h[:2]), t.reach(n, *h[:2])) if len(h) > 1 else (0.0, 0.0)
+                for n, h in enumerate(self.history)
+            ]
+            for t in self.grid.tracks
         ]
 
     def track(self, slot: int) -> Track:
@@ -238,7 +248,7 @@ def choose_anchors(
     elif speedup is not None:
         raise ValueError(f"give a budget ({budget!r}) or a speedup ({speedup!r}), not both")
     hold = hold or mesh == "uniform"
-    check_budget(grid.steps, budget, minimum=2 if hold else 4)
+    _, budget = check_budget(grid.steps, budget, minimum=2 if hold else 4)
     if budget >= grid.steps:
         more = f": budget {budget} exceeds the {grid.steps} stages" if budget > grid.steps else ""
         return tuple(range(grid.steps)), "every stage" + more
@@ -260,7 +270,7 @@ def regime_anchors(
     if mesh == "uniform" or budget < 4:
         local, mesh = uniform_anchors(steps, budget), "uniform"
     elif mesh == "sigma":
-        found = sigma_anchors(grid.tracks[0].tau[first : last + 1], budget)
+        found = sigma_anchors(grid.tracks[grid.lead].tau[first : last + 1], budget)
         local = geometric_anchors(steps, budget) if found is None else found
         mesh = "sigma" if found is not None else "geometric (no σ-mesh: closure root below 1)"
     else:
@@ -302,6 +312,16 @@ def check_anchors(anchors: tuple[int, ...], grid: Grid) -> None:
         raise ValueError(f"stage {missing[0]} begins a regime and must be an anchor; got {anchors}")
 
 
+def check_data_space(grid: Grid) -> None:
+    for track in grid.tracks:
+        for n in range(grid.steps):
+            if track.data_map(n)[1] == 0 and track.sigmas[n] != track.sigmas[n + 1]:
+                raise ValueError(
+                    f"space='data' needs every stage away from the data, but stage {n} starts at "
+                    f"σ = {track.sigmas[n]:g}, where the data is"
+                )
+
+
 def check_coefficients(coefficients: Sequence[float | None], steps: int) -> None:
     if len(coefficients) != steps:
         raise ValueError(
@@ -323,4 +343,4 @@ def read_grid(body: dict[str, Any]) -> Grid:
         )
         for t in body["tracks"]
     )
-    return Grid(tracks, tuple(body["kept"]), body["given"], tuple(body["regimes"]))
+    return Grid(tracks, tuple(body["kept"]), body["given"], tuple(body["regimes"]), body["lead"])

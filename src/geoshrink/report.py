@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from .history import Slot
+    from .history import History
     from .plan import Plan
 
 
@@ -21,33 +20,32 @@ class Record:
     queried: list[int] = field(default_factory=list)
     extra: list[int] = field(default_factory=list)  # queried though the plan did not ask for it
     omega: dict[int, list[Tensor | None]] = field(default_factory=dict)
+    source: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the two anchors behind it
     turning: dict[int, list[Tensor | None]] = field(default_factory=dict)
     errors: dict[int, list[Tensor]] = field(default_factory=dict)
-    finite: dict[int, list[Tensor | None]] = field(default_factory=dict)
+    finite: dict[int, list[Tensor]] = field(default_factory=dict)  # the outputs
+    usable: dict[int, list[Tensor | None]] = field(default_factory=dict)  # the innovations
     reasons: list[tuple[int, str]] = field(default_factory=list)
     bytes_held: int = 0
-    slots: int = 1
 
     def exact(self, stage: int, on_grid: bool = True) -> None:
         planned = on_grid and stage in self.plan.anchors and stage not in self.queried
         (self.queried if planned else self.extra).append(stage)
 
     def observed(
-        self,
-        stage: int,
-        slots: Sequence[Slot],
-        turning: list[Tensor | None],
-        errors: list[Tensor] | None,
+        self, stage: int, history: History, outputs: list[Tensor], errors: list[Tensor] | None
     ) -> None:
         self.exact(stage)
-        self.slots, self.turning[stage] = len(slots), turning
-        self.finite[stage] = [slot.finite for slot in slots]
-        self.bytes_held = max(self.bytes_held, sum(slot.bytes for slot in slots))
+        self.turning[stage] = history.turning()
+        self.finite[stage] = [output.detach().isfinite().all() for output in outputs]
+        self.usable[stage] = [slot.finite for slot in history.slots]
+        self.bytes_held = max(self.bytes_held, history.bytes)
         if errors is not None:
             self.errors[stage] = errors
 
-    def predicted(self, stage: int, omega: list[Tensor | None]) -> None:
-        self.omega[stage] = omega
+    def predicted(self, stage: int, history: History) -> None:
+        self.omega[stage] = history.omega_at(stage)
+        self.source[stage] = tuple(history.seen[:2])
 
     def fall_back(self, n: int, reason: str) -> None:
         self.reasons.append((n, reason))
@@ -97,14 +95,10 @@ class Report:
     def of(cls, record: Record) -> Report:
         plan = record.plan
         reasons = list(record.reasons)
-        for stage, flags in record.finite.items():
-            if any(flag is not None and not bool(flag.all()) for flag in flags):
-                reasons.append(
-                    (stage, "the model's output was not finite: no innovation is kept here")
-                )
+        reasons += not_finite(record)
         if plan.mesh.startswith("every stage:"):
             reasons.append((0, f"{plan.mesh.removeprefix('every stage: ')}, so all are queried"))
-        rows = [row(record, n, s) for n in range(plan.steps) for s in range(record.slots)]
+        rows = [row(record, n, s) for n in range(plan.steps) for s in range(slots(record, n))]
         return cls(
             plan=str(plan),
             steps=plan.steps,
@@ -153,14 +147,32 @@ class Report:
         return "\n".join(lines + [f"  stage {n}: {reason}" for n, reason in self.reasons])
 
 
+def not_finite(record: Record) -> list[tuple[int, str]]:
+    """Outputs that were not finite, and innovations too large for the statistics."""
+    reasons, before = [], True
+    for stage, outputs in record.finite.items():
+        fine = all(bool(flag) for flag in outputs)
+        usable = all(flag is None or bool(flag.all()) for flag in record.usable[stage])
+        if not fine:
+            reasons.append((stage, "the model's output was not finite: its history restarts"))
+        elif before and not usable:
+            reasons.append((stage, "the change since the last anchor overflows: it is not kept"))
+        before = fine
+    return reasons
+
+
+def slots(record: Record, n: int) -> int:
+    return len(record.turning.get(n) or record.omega.get(n) or [None])
+
+
 def row(record: Record, n: int, slot: int) -> Stage | None:
-    sigma = record.plan.track(slot).sigmas[n]
+    track = record.plan.track(slot)
+    sigma = track.sigmas[n]
     if n in record.omega and n not in record.turning:
         omega = record.omega[n][slot]
-        rho = record.plan.horizons(slot)[n][0]
-        return Stage(
-            n, slot, sigma, False, omega=0.0 if omega is None else mean(omega), horizon=rho
-        )
+        source = record.source[n]
+        rho = track.horizon(n, *source) if len(source) == 2 else None
+        return Stage(n, slot, sigma, False, 0.0 if omega is None else mean(omega), rho)
     if n in record.turning:
         turn, errors = record.turning[n][slot], record.errors.get(n)
         return Stage(

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .anchors import whole
+
 RULES = ("chordal", "log", "exp", "time", "fixed", "hold", "linear", "beta-kappa")
 
 
@@ -49,23 +51,30 @@ class Rule:
         if self.name not in RULES:
             raise ValueError(f"unknown rule {self.name!r}; choose one of {', '.join(RULES)}")
         for name in ("value", "beta", "kappa", "eps_p", "eps_s", "eps_a"):
-            if not math.isfinite(getattr(self, name)):
-                raise ValueError(
-                    f"rule {self.name!r}: {name} must be finite, got {getattr(self, name)!r}"
-                )
-        if min(self.kappa, self.eps_p, self.eps_s, self.eps_a) < 0:
-            raise ValueError(f"rule {self.name!r}: kappa and the regularisers must not be negative")
+            object.__setattr__(self, name, self._number(name))
         if self.eps_a and self.eps_p:
             raise ValueError(
                 "choose one regularised angle: eps_p (residual form) or eps_a (direct form)"
             )
+
+    def _number(self, name: str) -> float:
+        given = getattr(self, name)
+        try:
+            number = float(given)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(f"rule {self.name!r}: {name} must be finite, got {given!r}")
+        if number < 0 and name not in ("value", "beta"):
+            raise ValueError(f"rule {self.name!r}: {name} must not be negative, got {given!r}")
+        return number
 
     @classmethod
     def of(cls, rule: Rule | str) -> Rule:
         """A rule from its name: "chordal", "signed chordal", "fixed(0.5)", "beta-kappa(1, 0.5)".
 
         >>> Rule.of("signed time")
-        Rule('signed time')
+        Rule(name='time', signed=True)
         """
         if isinstance(rule, Rule):
             return rule
@@ -80,7 +89,7 @@ class Rule:
                 "if you like"
             )
         names = {"fixed": ("value",), "beta-kappa": ("beta", "kappa")}.get(match[2], ())
-        given = [part for part in (match[3] or "").split(",") if part.strip()]
+        given = match[3].split(",") if match[3] else []
         try:
             numbers = [float(part) for part in given]
         except ValueError:
@@ -98,12 +107,12 @@ class Rule:
         }
 
     def __repr__(self) -> str:
-        return f"Rule({str(self)!r})"
+        return f"Rule({', '.join(f'{key}={value!r}' for key, value in self.to_json().items())})"
 
     def __str__(self) -> str:
-        inside = {"fixed": f"({self.value:g})", "beta-kappa": f"({self.beta:g}, {self.kappa:g})"}
+        inside = {"fixed": f"({self.value})", "beta-kappa": f"({self.beta}, {self.kappa})"}
         extras = [
-            f"{k}={getattr(self, k):g}" for k in ("eps_p", "eps_s", "eps_a") if getattr(self, k)
+            f"{k}={getattr(self, k)}" for k in ("eps_p", "eps_s", "eps_a") if getattr(self, k)
         ]
         extras += ["clamp"] if self.clamp else []
         text = f"{'signed ' if self.signed else ''}{self.name}{inside.get(self.name, '')}"
@@ -127,9 +136,10 @@ class Blocks:
     shared: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dims", tuple(int(d) for d in self.dims))
+        object.__setattr__(self, "dims", tuple(whole(d, "an axis of dims") for d in self.dims))
         if self.groups is not None:
-            object.__setattr__(self, "groups", tuple(int(g) for g in self.groups))
+            sizes = tuple(whole(g, "a size of groups") for g in self.groups)
+            object.__setattr__(self, "groups", sizes)
             if not self.dims or min(self.groups, default=0) < 1:
                 raise ValueError(
                     f"groups {self.groups} need positive sizes and an axis in dims to run along"
@@ -169,8 +179,8 @@ class Blocks:
         if self.groups is not None and kept and omega.ndim == len(kept):
             axis = kept.index(self.dims[-1] % like.ndim)
             if omega.shape[axis] != 1:
-                sizes = torch.tensor(self.groups, device=omega.device)
-                omega = omega.repeat_interleave(sizes, axis, output_size=sum(self.groups))
+                parts = zip(omega.unbind(axis), self.groups)
+                omega = torch.stack([w for part, size in parts for w in [part] * size], axis)
         shape = [1] * like.ndim
         for axis, size in zip(kept, omega.shape):
             shape[axis] = size
@@ -236,7 +246,7 @@ def retention(rule: Rule, stats: Statistics, rho: Tensor, lam: Tensor) -> Tensor
             "fixed": torch.full_like(rho, rule.value),
             "linear": lam,
         }
-        return finish(rule, constant[rule.name] + torch.zeros_like(stats.S), stats.D)
+        return finish(rule, constant[rule.name] + torch.zeros_like(stats.S), stats)
     if rule.name in ("log", "exp"):
         angle = rho.abs() * acute_angle(rule, stats)
         if rule.name == "log":
@@ -245,7 +255,7 @@ def retention(rule: Rule, stats: Statistics, rho: Tensor, lam: Tensor) -> Tensor
             omega = torch.where(angle < math.pi / 2, angle.cos().square(), torch.zeros_like(angle))
     else:
         omega = kept(rule, rho.square() * turning(rule, stats), stats.S, lam)
-    return finish(rule, torch.where(stats.S > 0, omega, torch.zeros_like(omega)), stats.D)
+    return finish(rule, torch.where(stats.S > 0, omega, torch.zeros_like(omega)), stats)
 
 
 def kept(rule: Rule, exposure: Tensor, S: Tensor, lam: Tensor) -> Tensor:
@@ -279,7 +289,7 @@ def shared_retention(
             omega = retention(rule, Statistics(S, S, D), r, reach)
         else:
             omega = torch.where(S > 0, kept(rule, exposure, S, reach), torch.zeros_like(exposure))
-            omega = finish(rule, omega, D)
+            omega = finish(rule, omega, Statistics(S, S, D))
         out.append(omega.reshape(*omega.shape, *[1] * (s.S.ndim - 1)))
     return out
 
@@ -288,10 +298,10 @@ def per_sample(t: Tensor) -> Tensor:
     return t.flatten(1).sum(1) if t.ndim > 1 else t
 
 
-def finish(rule: Rule, omega: Tensor, D: Tensor) -> Tensor:
-    """The sign, the clamp, and 0 for whatever is not finite."""
+def finish(rule: Rule, omega: Tensor, stats: Statistics) -> Tensor:
+    """The sign, the clamp, and 0 for whatever is not finite or comes from what is not."""
+    usable = omega.isfinite() & stats.S.isfinite() & stats.P.isfinite() & stats.D.isfinite()
     if rule.signed:
-        omega = torch.where(D > 0, omega, torch.zeros_like(omega))
-    if rule.clamp:
-        omega = omega.clamp(0, 1)
-    return torch.where(omega.isfinite(), omega, torch.zeros_like(omega))
+        usable = usable & (stats.D > 0)
+    omega = omega.clamp(0, 1) if rule.clamp else omega
+    return torch.where(usable, omega, torch.zeros_like(omega))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .history import Slot, kind_of
-from .outputs import flatten
+from .anchors import whole
+from .history import History
+from .outputs import flatten, structure
 from .plan import Plan
 from .report import Record, Report
-from .retention import Statistics, retention, shared_retention, turning
+from .slot import kind_of
 
 
 class Run:
@@ -45,14 +46,18 @@ class Run:
     ):
         if isinstance(sigmas, Plan):
             if budget is not None or options:
-                raise ValueError(
-                    f"a plan decides everything: leave out {', '.join(options) or 'budget'}"
-                )
+                given = ", ".join([*options, *["budget"] * (budget is not None)])
+                raise ValueError(f"a plan decides everything: leave out {given}")
             self.plan = sigmas
         else:
             self.plan = Plan.of(sigmas, budget, **options)
-        self.mask, self.dtype = mask, check_dtype(dtype)
+        if dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"statistics are accumulated in torch.float32 or torch.float64, got {dtype}"
+            )
+        self.mask, self.dtype = mask, dtype
         self._anchors = frozenset(self.plan.anchors)
+        self._history = History(self.plan, mask, dtype)
         self._record = Record(self.plan)
         self.reset()
 
@@ -67,15 +72,14 @@ class Run:
         return Report.of(self._record)
 
     def reset(self) -> None:
-        """Forgets every tensor; the record of the latest run stays."""
-        self._slots: list[Slot] = []
-        self._tables: list[Tensor] = []
-        self._seen: list[int] = []  # observed stages since the last restart, latest first
+        """Forgets every tensor. The report of the latest run stays until the next one begins."""
+        self._history.forget()
+        self._fresh = True
         self._stage = -1
         self._regime: Hashable = None
         self._x_kind: list[tuple] | None = None
-        self._cell = range(0)
-        self._omega: list[Tensor | None] = []
+        self._unflatten: Callable[[list[Tensor]], Any] | None = None
+        self._structure: Any = None
 
     def __call__(
         self, n: int, evaluate: Callable[[], Any], x: Any = None, *, regime: Hashable = None
@@ -87,15 +91,16 @@ class Run:
                 self.observe(n, output, x)
                 return output
             return self.predict(n, x)
-        except BaseException:
-            self.reset()
+        except BaseException as error:
+            self._restart(n, f"{type(error).__name__} was raised")
             raise
 
     def queries(self, n: int, x: Any = None, *, regime: Hashable = None) -> bool:
         """Whether stage n must be queried, now that the loop has come to it."""
-        if n == 0:
+        n = whole(n, "a stage number")
+        if n == 0 or self._fresh:
             self.reset()
-            self._record = Record(self.plan)
+            self._record, self._fresh = Record(self.plan), False
         stage = self.plan.grid.effective.get(n)
         if regime is not None and self._regime is not None and regime != self._regime:
             self._restart(n, f"the regime changed from {self._regime!r} to {regime!r}")
@@ -105,180 +110,90 @@ class Run:
         if self.plan.exact:
             return True
         if stage is None:
-            return not self._seen
+            return not self._history.seen
         if self._x_kind is not None and x is not None and self._x_kind != kinds(x):
             self._restart(n, "the state x changed shape, dtype or device")
         if stage <= self._stage:
             self._restart(n, "the stage was called again or out of order")
         if stage in self._anchors:
             return True
-        if not self._seen:
+        if not self._history.seen:
             return self._fall_back(n, "no exact output to predict from")
+        if stage not in self._history.cell:
+            return self._fall_back(n, "an anchor before this stage was never run")
         return False
 
     def observe(self, n: int, output: Any, x: Any = None) -> None:
         """Takes in the exact output of stage n."""
         stage = self.plan.grid.effective.get(n)
         if stage is None or self.plan.exact:
+            if stage is None and 0 <= n < self.steps:
+                self._fall_back(n, "the stage has zero length and was queried all the same")
             self._record.exact(n if stage is None else stage, on_grid=stage is not None)
             return
-        leaves, self._unflatten = flatten(output)
-        states = leaves_of(x, len(leaves))
+        leaves, unflatten = flatten(output)
         if stage in self.plan.restarts:
-            self._forget()
-        if self._slots and [slot.kind for slot in self._slots] != [
-            kind_of(leaf) for leaf in leaves
-        ]:
-            if self._seen:
-                self._restart(n, "the model's output changed shape, dtype or device")
-            self._slots = []
-        if not self._slots:
-            self._slots = self._make_slots(leaves)
-            self._tables = []
-        self._x_kind = None if x is None else kinds(x)
-        errors = self._self_check(stage, leaves, states) if self._seen else None
-        for slot, leaf, state in zip(self._slots, leaves, states):
-            slot.observe(stage, leaf, state)
-        self._seen = [stage, *self._seen[:2]]
-        self._stage = stage
-        self._open_cell(stage)
-        self._record.observed(stage, self._slots, self._turning(), errors)
+            self._history.forget()
+        if not self._history.fits(leaves) or self._structure not in (None, structure(output)):
+            self._restart(n, "the model's output changed structure, shape, dtype or device")
+        self._unflatten, self._structure = unflatten, structure(output)
+        errors = self._history.observe(stage, leaves, self._states(x, len(leaves)))
+        self._record.observed(stage, self._history, leaves, errors)
+        self._stage, self._x_kind = stage, kinds(x)
+        self._finish(n)
 
     def predict(self, n: int, x: Any = None) -> Any:
         """The predicted output of a skipped stage."""
-        stage = self.plan.grid.effective.get(n)
-        if not self._seen:
-            raise RuntimeError(
-                f"stage {n} cannot be predicted: no exact output was observed before it"
-            )
-        states = leaves_of(x, len(self._slots))
+        if self._unflatten is None or not self._history.seen:
+            raise RuntimeError(f"stage {n} cannot be predicted: nothing was observed before it")
+        stage, slots = self.plan.grid.effective.get(n), len(self._history.slots)
+        states = self._states(x, slots)
         if stage is None:  # zero length: the solver does not move, so the latest output is held
-            point, omega = bisect_left(self.plan.grid.kept, n), [None] * len(self._slots)
+            point = bisect_left(self.plan.grid.kept, n)
+            leaves = self._history.predict(point, states, hold=True)
         else:
-            point, omega = stage, self._omega_at(stage)
             self._stage = stage
-            self._record.predicted(stage, omega)
-        return self._unflatten(
-            [slot.predict(point, w, s) for slot, w, s in zip(self._slots, omega, states)]
-        )
+            self._record.predicted(stage, self._history)
+            leaves = self._history.predict(stage, states)
+        output = self._unflatten(leaves)
+        self._finish(n)
+        return output
 
     def leap(self, x: list[Tensor]) -> tuple[int, list[Tensor]]:
-        """(next stage to query, x there): the skipped stages after the latest anchor by Euler, in
-        one update.
-        """
-        stages = range(self._cell.start, self._cell.stop - (self._cell.stop - 1 in self._anchors))
-        if not stages:
-            return self._stage + 1, x
-        moved = [
-            slot.collapsed(
-                stages,
-                w,
-                None if w is None else self._planned(i)[2, stages.start : stages.stop],
-                state,
-            )
-            for i, (slot, w, state) in enumerate(zip(self._slots, self._omega, x))
-        ]
+        """(next stage, x there): the skipped stages after an anchor by Euler, in one update."""
+        stages = self._history.skipped(self._stage)
+        if stages:
+            x = self._history.leap(stages, x)
+            self._stage = stages[-1]
         for n in stages:
-            self._record.predicted(n, self._omega_at(n))
-        self._stage = stages[-1]
-        return stages.stop, moved
+            self._record.predicted(n, self._history)
+        return self._stage + 1, x
 
-    # -- the cell after an anchor: every ω at once
-
-    def _open_cell(self, stage: int) -> None:
-        """All coefficients of the stages up to the next anchor (itself included, for its self-
-        check).
-        """
-        following = [a for a in self.plan.anchors if a > stage]
-        stop = following[0] + 1 if following else self.plan.steps
-        self._cell = range(stage + 1, stop)
-        if len(self._seen) < 2 or not self._cell:
-            self._omega = [None] * len(self._slots)
-            return
-        rule = self.plan.rules[bisect_right(self.plan.anchors, stage) - 1]
-        stats = [slot.stats for slot in self._slots if slot.stats is not None]
-        tables = [self._table(i) for i in range(len(self._slots))]
-        if self.plan.blocks.shared:
-            columns = [t[..., None] for t in tables]
-            self._omega = list(
-                shared_retention(rule, stats, [c[0] for c in columns], [c[1] for c in columns])
-            )
-        else:
-            self._omega = [own_retention(rule, s, t) for s, t in zip(stats, tables)]
-        for n in self._cell if self.plan.coefficients else ():
-            if (given := self.plan.coefficients[n]) is not None:  # type: ignore[index]
-                for omega in self._omega:
-                    omega[n - self._cell.start] = given  # type: ignore[index]
-
-    def _omega_at(self, stage: int) -> list[Tensor | None]:
-        return [None if w is None else w[stage - self._cell.start] for w in self._omega]
-
-    def _table(self, i: int) -> Tensor:
-        """ρ and λ of the open cell on the device, (2, length). Planned cells are slices of one
-        upload.
-        """
-        stage, before = self._seen[0], self._seen[1]
-        if self.plan.history[self._cell.start][:2] == (stage, before):
-            return self._planned(i)[:2, self._cell.start : self._cell.stop]
-        track = self._slots[i].track
-        pairs = [
-            (track.horizon(n, stage, before), track.reach(n, stage, before)) for n in self._cell
-        ]
-        return self._upload(i, list(zip(*pairs)))
-
-    def _planned(self, i: int) -> Tensor:
-        """(3, T) on the device: ρ, λ and the Euler weight of every stage as planned."""
-        if not self._tables:
-            for slot_index, slot in enumerate(self._slots):
-                rows = [list(row) for row in zip(*self.plan.horizons(slot_index))]
-                weights, ends = [0.0] * self.plan.steps, (*self.plan.anchors[1:], self.plan.steps)
-                for first, end in zip(self.plan.anchors, ends):
-                    weights[first + 1 : end] = slot.euler_weights(range(first + 1, end))[1]
-                self._tables.append(self._upload(slot_index, [*rows, weights]))
-        return self._tables[i]
-
-    def _upload(self, i: int, rows: list) -> Tensor:
-        stats = self._slots[i].stats
-        assert stats is not None
-        return torch.tensor(rows, dtype=stats.S.dtype, device=stats.S.device)
-
-    # -- history
-
-    def _make_slots(self, leaves: list[Tensor]) -> list[Slot]:
-        grids = len(self.plan.grid.tracks)
-        if grids not in (1, len(leaves)):
+    def _states(self, x: Any, count: int) -> list[Tensor | None]:
+        """The state of every slot, where the plan predicts in data space."""
+        if self.plan.space == "output":
+            return [None] * count
+        if x is None:
+            raise ValueError("space='data' predicts from the current state: run(n, evaluate, x)")
+        try:
+            leaves = flatten(x)[0]
+        except TypeError:
+            raise TypeError(f"x must mirror the model's output; got a {type(x).__name__}") from None
+        if len(leaves) != count:
             raise ValueError(
-                f"the plan has {grids} σ-grids, but the model returned {len(leaves)} tensors"
+                f"x has {len(leaves)} tensors, the model's output {count}: they must mirror"
             )
-        masks = check_masks(self.mask, leaves)
-        data = self.plan.space == "data"
-        return [
-            Slot(self.plan.track(i), data, self.plan.blocks, m, self.dtype)
-            for i, m in enumerate(masks)
-        ]
+        return list(leaves)
 
-    def _self_check(
-        self, stage: int, leaves: list[Tensor], states: list[Tensor | None]
-    ) -> list[Tensor]:
-        """How far the prediction of this anchor would have been from its exact output."""
-        omega = self._omega_at(stage) if stage in self._cell else [None] * len(leaves)
-        return [
-            slot.error(slot.predict(stage, w, s), leaf)
-            for slot, w, s, leaf in zip(self._slots, omega, states, leaves)
-        ]
-
-    def _turning(self) -> list[Tensor | None]:
-        rule = self.plan.rules[max(0, bisect_right(self.plan.anchors, self._stage) - 1)]
-        return [None if slot.stats is None else turning(rule, slot.stats) for slot in self._slots]
-
-    def _forget(self) -> None:
-        self._seen = []
-        for slot in self._slots:
-            slot.forget()
+    def _finish(self, n: int) -> None:
+        """After the last stage nothing is left to predict, so nothing is kept."""
+        if n == self.steps - 1:
+            self._history.forget()
 
     def _restart(self, n: int, reason: str) -> None:
         self._record.fall_back(n, f"{reason}: the history restarts")
-        self._forget()
+        self._history.forget()
+        self._unflatten = self._structure = None
 
     def _fall_back(self, n: int, reason: str) -> bool:
         if not self._record.explained(n):
@@ -286,52 +201,9 @@ class Run:
         return True
 
 
-def own_retention(rule, stats: Statistics, table: Tensor) -> Tensor:
-    rho, lam = (row.reshape(-1, *[1] * stats.S.ndim) for row in table)
-    return retention(rule, stats, rho, lam)
-
-
-def kinds(x: Any) -> list[tuple]:
-    return [kind_of(leaf) for leaf in flatten(x)[0]]
-
-
-def leaves_of(x: Any, count: int) -> list[Tensor | None]:
-    if x is None:
-        return [None] * count
-    leaves = flatten(x)[0]
-    if len(leaves) != count:
-        raise ValueError(
-            f"x has {len(leaves)} tensors, the model's output {count}: they must mirror each other"
-        )
-    return list(leaves)
-
-
-def check_dtype(dtype: torch.dtype) -> torch.dtype:
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(
-            f"statistics are accumulated in torch.float32 or torch.float64, got {dtype}"
-        )
-    return dtype
-
-
-def check_masks(mask: Any, leaves: list[Tensor]) -> list[Tensor | None]:
-    """One boolean mask per slot, on its device; anything that does not broadcast is an error."""
-    masks = [mask] * len(leaves) if mask is None or isinstance(mask, Tensor) else list(mask)
-    if len(masks) != len(leaves):
-        raise ValueError(f"{len(masks)} masks for {len(leaves)} output tensors")
-    out: list[Tensor | None] = []
-    for m, leaf in zip(masks, leaves):
-        if m is None:
-            out.append(None)
-            continue
-        try:
-            fits = torch.broadcast_shapes(m.shape, leaf.shape) == leaf.shape
-        except RuntimeError:
-            fits = False
-        if not fits:
-            raise ValueError(
-                f"a mask of shape {tuple(m.shape)} does not broadcast to the output "
-                f"{tuple(leaf.shape)}"
-            )
-        out.append(m.to(device=leaf.device, dtype=torch.bool))
-    return out
+def kinds(x: Any) -> list[tuple] | None:
+    """Shape, dtype and device of every tensor of x; None where x is not ours to look into."""
+    try:
+        return None if x is None else [kind_of(leaf) for leaf in flatten(x)[0]]
+    except (TypeError, ValueError):
+        return None

@@ -88,9 +88,8 @@ class Loop:
         try:
             while n < self.plan.steps:
                 self.stage(n)
-                queried, before = n in self.run._anchors, n
-                n += 1
-                if queried and self.leaps:
+                before, n = n, n + 1
+                if self.leaps:
                     n, self.x = self.run.leap(self.x)
                 if self.callback is not None:
                     self.callback(before, self.unflatten(self.x))

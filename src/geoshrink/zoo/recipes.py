@@ -55,7 +55,7 @@ FRUIT = Recipe(
     normalise=lambda pictures: pictures.float() / 127.5 - 1,
     flips=(-1,),
     training=dict(batch=512, rate=5e-4, label_drop=0.1, ema=0.9995),
-    judged_at=dict(steps=50, guidance=1.5, shift=3.0),
+    judged_at=dict(steps=50, guidance=3.0, shift=3.0),
 )
 
 RECIPES = {recipe.name: recipe for recipe in (FRUIT,)}

@@ -1,0 +1,42 @@
+# make demo: our own trained model, a table, and one HTML page.   make test: lint, types and tests.
+# Each works from a fresh clone with only Python (3.10 or newer) and make; a second call installs nothing.
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint clean
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+demo: .venv/demo.done
+	$(BIN)/geoshrink demo
+
+test: lint
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-all: .venv/test.done
+	$(BIN)/pytest -m slow
+
+lint: .venv/test.done
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+
+.venv/python.done:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "geoshrink needs Python 3.10 or newer: make PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/demo.done: .venv/python.done pyproject.toml constraints.txt
+	@echo "installing into .venv (once; torch takes a few minutes) ..."
+	$(PIP) -e '.[demo]'
+	touch $@
+
+.venv/test.done: .venv/demo.done
+	$(PIP) -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv demo build dist .pytest_cache .ruff_cache .hypothesis

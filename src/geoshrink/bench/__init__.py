@@ -1,0 +1,1 @@
+"""Measuring: metrics, and later the rivals, the runner and the report."""

@@ -1,0 +1,49 @@
+"""PSNR and SSIM of float pictures in [0, 1], shape (n, channels, height, width), one value each."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def psnr(pictures: Tensor, reference: Tensor) -> Tensor:
+    """10·log₁₀(1/MSE) in dB, higher is better; infinite for identical pictures."""
+    check(pictures, reference)
+    mse = (pictures.double() - reference.double()).square().flatten(1).mean(1)
+    return -10 * mse.log10()
+
+
+def ssim(pictures: Tensor, reference: Tensor, size: int = 11, width: float = 1.5) -> Tensor:
+    """Structural similarity (Wang et al., 2004), higher is better; Gaussian window, no padding.
+
+    K₁ = 0.01, K₂ = 0.03, population covariances, mean over positions and channels.
+    """
+    check(pictures, reference)
+    if min(pictures.shape[-2:]) < size:
+        raise ValueError(
+            f"SSIM needs pictures of at least {size}×{size}, got {pictures.shape[-2:]}"
+        )
+    x, y = pictures.double(), reference.double()
+    channels = x.shape[1]
+    offset = torch.arange(size, dtype=x.dtype, device=x.device) - (size - 1) / 2
+    line = torch.exp(-offset.square() / (2 * width**2))
+    line = line / line.sum()
+    window = torch.outer(line, line).expand(channels, 1, size, size)
+
+    def blur(t: Tensor) -> Tensor:
+        return F.conv2d(t, window, groups=channels)
+
+    mx, my = blur(x), blur(y)
+    vx, vy, cov = blur(x * x) - mx * mx, blur(y * y) - my * my, blur(x * y) - mx * my
+    c1, c2 = 0.01**2, 0.03**2
+    index = (2 * mx * my + c1) * (2 * cov + c2) / ((mx**2 + my**2 + c1) * (vx + vy + c2))
+    return index.flatten(1).mean(1)
+
+
+def check(pictures: Tensor, reference: Tensor) -> None:
+    if pictures.shape != reference.shape or pictures.ndim != 4:
+        raise ValueError(
+            "pictures and reference must have the same shape (n, channels, height, width), got "
+            f"{tuple(pictures.shape)} and {tuple(reference.shape)}"
+        )

@@ -1,0 +1,21 @@
+"""One self-contained HTML page: pictures compared side by side, tables, charts."""
+
+from geoshrink.page.charts import Anchors, Lines, Series
+from geoshrink.page.comparison import Comparison
+from geoshrink.page.document import Page
+from geoshrink.page.media import Media, Picture
+from geoshrink.page.section import Section
+from geoshrink.page.table import Column, Table
+
+__all__ = [
+    "Anchors",
+    "Column",
+    "Comparison",
+    "Lines",
+    "Media",
+    "Page",
+    "Picture",
+    "Section",
+    "Series",
+    "Table",
+]

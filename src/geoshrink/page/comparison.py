@@ -1,0 +1,145 @@
+"""The same subjects by several methods: a wipe between two of them, and all on one sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from geoshrink.page.markup import Markup, element, join
+from geoshrink.page.media import Media
+from geoshrink.page.section import paragraphs, section
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Media for every (subject, method) pair.
+
+    `groups` gives methods a heading they share ('B = 10'), `scores` a short text for a pair
+    ('31.2 dB'), `start` the two methods shown first: the first and the last unless said.
+    """
+
+    title: str
+    subjects: Sequence[str]
+    methods: Sequence[str]
+    media: Mapping[tuple[str, str], Media]
+    caption: str = ""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    scores: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    start: tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        _require_distinct("subject", self.subjects)
+        _require_distinct("method", self.methods)
+        for subject in self.subjects:
+            for method in self.methods:
+                if (subject, method) not in self.media:
+                    raise ValueError(f"no media for subject {subject!r}, method {method!r}")
+        for subject, method in self.scores:
+            _require_known("subject", subject, self.subjects)
+            _require_known("method", method, self.methods)
+        for method in (*self.groups, *(self.start or ())):
+            _require_known("method", method, self.methods)
+
+    def html(self) -> str:
+        return section("comparison", self.title, self._viewer(), self._sheet())
+
+    def _viewer(self) -> Markup:
+        left, right = self.start or (self.methods[0], self.methods[-1])
+        choices = (self._choice("Left", left), self._choice("Right", right))
+        caption = paragraphs(self.caption, "caption")
+        panel = element("div", *choices, self._subjects(), caption, class_="panel")
+        return element("div", self._stage(), panel, class_="viewer")
+
+    def _stage(self) -> Markup:
+        """Two layers, which the script fills, under a range input that takes the keyboard."""
+        wipe = element(
+            "input",
+            type="range",
+            class_="wipe",
+            min=0,
+            max=100,
+            value=50,
+            aria_label="Wipe between left and right",
+        )
+        layers = join(element("div", class_=f"layer {side}") for side in ("left", "right"))
+        stage = element("div", layers, element("div", class_="handle"), wipe, class_="stage")
+        scores = join(element("output", class_=side) for side in ("left", "right"))
+        reading = element("div", scores, class_="reading") if self.scores else Markup()
+        return element("div", stage, reading)
+
+    def _choice(self, side: str, chosen: str) -> Markup:
+        def options(methods: Iterable[str]) -> Markup:
+            return join(
+                element("option", m, value=self.methods.index(m), selected=m == chosen)
+                for m in methods
+            )
+
+        groups = join(
+            element("optgroup", options(methods), label=group) if group else options(methods)
+            for group, methods in self._grouped()
+        )
+        return element("label", side, element("select", groups, class_=side.lower()))
+
+    def _subjects(self) -> Markup:
+        buttons = (
+            element(
+                "button",
+                element("span", class_="media", aria_hidden="true"),
+                subject,
+                type="button",
+                data_subject=i,
+                aria_pressed=str(not i).lower(),
+            )
+            for i, subject in enumerate(self.subjects)
+        )
+        return element("div", *buttons, class_="subjects", role="group", aria_label="Subject")
+
+    def _sheet(self) -> Markup:
+        names = join(element("th", element("span", s), scope="col") for s in self.subjects)
+        head = element("thead", element("tr", element("td"), names))
+        bodies = join(self._sheet_group(*group) for group in self._grouped())
+        return element("div", element("table", head, bodies, class_="sheet"), class_="scroll")
+
+    def _sheet_group(self, group: str, methods: Iterable[str]) -> Markup:
+        heading = element(
+            "th", element("span", group), scope="rowgroup", colspan=1 + len(self.subjects)
+        )
+        rows = (
+            element("tr", element("th", m, scope="row"), *(self._cell(s, m) for s in self.subjects))
+            for m in methods
+        )
+        return element("tbody", element("tr", heading) if group else Markup(), *rows)
+
+    def _cell(self, subject: str, method: str) -> Markup:
+        """One pair; the script copies what stands in `.media`, so each picture is held once."""
+        shown = element("span", Markup(self.media[subject, method].html()), class_="media")
+        score = self.scores.get((subject, method), "")
+        button = element(
+            "button",
+            shown,
+            element("span", score, class_="score"),
+            type="button",
+            data_subject=self.subjects.index(subject),
+            data_method=self.methods.index(method),
+            title=f"{subject}, {method}",
+        )
+        return element("td", button)
+
+    def _grouped(self) -> list[tuple[str, list[str]]]:
+        """Neighbouring methods that share a group, in the order given."""
+        runs = groupby(self.methods, key=lambda method: self.groups.get(method, ""))
+        return [(group, list(methods)) for group, methods in runs]
+
+
+def _require_distinct(what: str, names: Sequence[str]) -> None:
+    if not names:
+        raise ValueError(f"a comparison needs at least one {what}")
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{what} {name!r} is given twice")
+
+
+def _require_known(what: str, name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        raise ValueError(f"unknown {what} {name!r}; there are {', '.join(map(repr, names))}")

@@ -1,0 +1,73 @@
+"""The page itself: sections, style and script in one file that loads nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from geoshrink.page.markup import Markup, element, join
+from geoshrink.page.section import Section, paragraphs
+
+POLICY = "default-src data: blob: 'unsafe-inline'"  # the browser itself refuses anything remote
+STYLES = ("style.css", "comparison.css", "table.css", "charts.css")
+SCRIPTS = ("comparison.js", "table.js")
+SCRIPTED = ".stage, .reading, .panel > :not(.caption)"  # of no use where no script runs
+
+
+@dataclass(frozen=True)
+class Page:
+    """A title, a lead (blank lines part its paragraphs), the sections in order, a footer."""
+
+    title: str
+    lead: str
+    sections: Sequence[Section]
+    footer: str = ""
+
+    def html(self) -> str:
+        script = element("script", _resources(SCRIPTS))
+        body = element("body", self._header(), self._main(), self._footer(), script)
+        return "<!doctype html>\n" + element("html", self._head(), body, lang="en") + "\n"
+
+    def write(self, path: str | Path) -> Path:
+        """Write the page whole or not at all: a reader never meets half of it."""
+        path = Path(path)
+        content = self.html().encode()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            unfinished.write_bytes(content)
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return path
+
+    def _head(self) -> Markup:
+        return element(
+            "head",
+            element("meta", charset="utf-8"),
+            element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            element("meta", name="color-scheme", content="light dark"),
+            element("link", rel="icon", href="data:,"),
+            element("title", self.title),
+            element("style", _resources(STYLES)),
+            element("noscript", element("style", Markup(f"{SCRIPTED} {{ display: none }}"))),
+        )
+
+    def _header(self) -> Markup:
+        return element("header", element("h1", self.title), paragraphs(self.lead, "lead"))
+
+    def _main(self) -> Markup:
+        return element("main", join(Markup(part.html()) for part in self.sections))
+
+    def _footer(self) -> Markup:
+        return element("footer", paragraphs(self.footer)) if self.footer else Markup()
+
+
+def _resources(names: Sequence[str]) -> Markup:
+    """The files of this package by these names, one after another, written as they stand."""
+    package = files("geoshrink.page")
+    return Markup("".join(package.joinpath(name).read_text("utf-8") for name in names))
