@@ -9,6 +9,7 @@ Stages count forwards: stage n takes σ_n to σ_{n+1}, the first is n = 0, and a
 the T + 1 numbers σ_0 … σ_T. The paper counts t = T … 1, so its stage t is n = T − t here.
 """
 
+import itertools
 import math
 from bisect import bisect_right
 from decimal import Decimal, localcontext
@@ -87,7 +88,7 @@ def sigma_anchors(tau, B, stages=None):
     T = len(tau) - 1 if stages is None else stages
     _check_budget(T, B)
     way = [abs(float(tau[n]) - float(tau[0])) for n in range(T)]
-    if any(after <= before for before, after in zip(way, way[1:], strict=False)):
+    if any(after <= before for before, after in itertools.pairwise(way)):
         raise ValueError("the progress coordinate must move strictly away from its first value")
     d = way[1]
     if way[T - 1] < (B - 1) * d:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from . import zoo
 from .bench.metrics.image import psnr, ssim
 from .page import Anchors, Column, Comparison, Lines, Page, Picture, Series, Table
-from .plan import METHODS
+from .plan import METHODS, Plan
 from .report import Report
 from .sampling import sample
 
@@ -65,11 +66,14 @@ def run_methods(model: zoo.Model, settings: Settings, tick: Callable[[], Any]) -
     noise = model.noise(len(settings.fruits), settings.seed)
     velocity = model.velocity(settings.fruits, settings.guidance)
     sigmas = model.sigmas(settings.steps, settings.shift)
+    plans = {  # before anything runs: a bad budget is an error at once
+        (method, budget): Plan.of(sigmas, budget, **METHODS[name])
+        for method, name in ((PAPER, "paper"), (OURS, "default"))
+        for budget in settings.budgets
+    }
     velocity(noise, 1.0)  # warm-up, not counted
 
-    def measured(
-        method: str, budget: int, grid: Sequence[float], *args: Any, **options: Any
-    ) -> Outcome:
+    def measured(method: str, budget: int, grid: Any = None, plan: Plan | None = None) -> Outcome:
         calls = 0
 
         def counted(x: Tensor, sigma: float) -> Tensor:
@@ -79,14 +83,14 @@ def run_methods(model: zoo.Model, settings: Settings, tick: Callable[[], Any]) -
             return velocity(x, sigma)
 
         began = time.perf_counter()
-        x, report = sample(counted, noise, grid, *args, with_report=True, **options)
+        x, report = sample(counted, noise, grid, plan=plan, with_report=True)
         return Outcome(method, budget, x, calls, time.perf_counter() - began, report)
 
     outcomes = [measured("full", settings.steps, sigmas)]
     for budget in settings.budgets:
         outcomes.append(measured(DIRECT, budget, model.sigmas(budget, settings.shift)))
-        outcomes.append(measured(PAPER, budget, sigmas, budget, **METHODS["paper"]))
-        outcomes.append(measured(OURS, budget, sigmas, budget, **METHODS["default"]))
+        for method in (PAPER, OURS):
+            outcomes.append(measured(method, budget, plan=plans[method, budget]))
     return outcomes
 
 
@@ -98,13 +102,18 @@ class Demo:
     settings: Settings
     outcomes: list[Outcome]
 
+    @cached_property
+    def all_scores(self) -> dict[str, tuple[Tensor, Tensor]]:
+        reference = self.model.pixels(self.outcomes[0].x)
+        pictures = {o.label: self.model.pixels(o.x) for o in self.outcomes}
+        return {name: (psnr(p, reference), ssim(p, reference)) for name, p in pictures.items()}
+
     def scores(self, outcome: Outcome) -> tuple[Tensor, Tensor]:
         """PSNR and SSIM of each sample against the full run."""
-        pictures, reference = (self.model.pixels(o.x) for o in (outcome, self.outcomes[0]))
-        return psnr(pictures, reference), ssim(pictures, reference)
+        return self.all_scores[outcome.label]
 
     def table(self) -> Table:
-        full = self.outcomes[0]
+        full, verdict = self.outcomes[0], "\n\n".join(self.verdict())
         rows: list[list[Any]] = []
         for o in self.outcomes:
             quality = [None, None] if o is full else [float(s.mean()) for s in self.scores(o)]
@@ -124,7 +133,7 @@ class Demo:
             ],
             rows,
             caption=f"Against the full {self.settings.steps}-step run from the same noise, mean "
-            f"over {len(self.settings.fruits)} samples. {self.about()}",
+            f"over {len(self.settings.fruits)} samples. {self.about()}\n\n" + verdict,
             command="geoshrink demo",
             group_by=0,
         )
@@ -158,8 +167,7 @@ class Demo:
             "GeoShrink on our own fruit model",
             f"A diffusion transformer with {self.model.facts['parameters'] / 1e6:.1f} million "
             f"parameters draws fruit in {s.steps} solver steps. Direct step reduction takes fewer, "
-            "longer steps. GeoShrink keeps all steps and predicts the model at most of them. "
-            + " ".join(self.verdict()),
+            "longer steps. GeoShrink keeps all steps and predicts the model at most of them.",
             [
                 self.comparison(f"{DIRECT}, B = {middle}", f"{OURS}, B = {middle}"),
                 self.table(),
@@ -250,7 +258,6 @@ def run_demo(
     ):
         demo = Demo(model, settings, run_methods(model, settings, bar.update))
     print(demo.table().text())
-    print("\n".join(demo.verdict()))
     print(f"pictures, slider and charts: {demo.page().write(out)}")
     if strip is not None:
         strip.parent.mkdir(parents=True, exist_ok=True)

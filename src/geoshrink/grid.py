@@ -11,12 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from .anchors import whole
-from .outputs import flatten_sigmas
+from .outputs import flatten_sigmas, is_number
 
 PREDICTIONS = ("flow", "epsilon", "sample", "v")
 SCHEDULES = {
@@ -41,6 +42,19 @@ class Track:
     prediction: str = "flow"
     alphas: tuple[float, ...] | None = None
     data: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sigmas", check_sigmas(self.sigmas))
+        if self.prediction not in PREDICTIONS:
+            raise ValueError(
+                f"unknown prediction {self.prediction!r}; choose one of {', '.join(PREDICTIONS)}"
+            )
+        if self.alphas is not None:
+            object.__setattr__(self, "alphas", check_alphas(self.alphas, self.sigmas))
+        if (self.alphas is None) != (self.prediction == "flow"):
+            raise ValueError(f"prediction={self.prediction!r} with alphas={self.alphas!r}")
+        if self.data is not None and not (is_number(self.data) and math.isfinite(self.data)):
+            raise ValueError(f"data is the σ at which x is data, a number; got {self.data!r}")
 
     @property
     def steps(self) -> int:
@@ -137,6 +151,15 @@ class Grid:
     regimes: tuple[int, ...] = ()
     lead: int = 0
 
+    def __post_init__(self) -> None:
+        steps = {track.steps for track in self.tracks}
+        kept = [whole(n, "a kept stage") for n in self.kept]
+        increasing = all(a < b for a, b in pairwise([-1, *kept, whole(self.given, "given")]))
+        if steps != {len(kept)} or not increasing or self.lead not in range(len(self.tracks)):
+            raise ValueError("the tracks, the kept stages and their number do not fit together")
+        if any(start not in range(1, len(kept)) for start in self.regimes):
+            raise ValueError(f"regimes {self.regimes} begin outside the stages 1 … {len(kept) - 1}")
+
     @classmethod
     def of(
         cls,
@@ -189,7 +212,10 @@ def leading(sigmas: Any) -> int:
 
 
 def check_sigmas(column: Sequence[float]) -> tuple[float, ...]:
-    sigmas = tuple(float(s) for s in column)
+    try:
+        sigmas = tuple(float(s) for s in column)
+    except (TypeError, ValueError):
+        raise ValueError(f"a σ-grid is a sequence of numbers, got {column!r}") from None
     if len(sigmas) < 2:
         raise ValueError(f"a σ-grid needs at least two values (one stage), got {sigmas}")
     if not all(math.isfinite(s) for s in sigmas):
@@ -212,9 +238,7 @@ def make_track(
     data: float | None,
 ) -> Track:
     if prediction not in PREDICTIONS:
-        raise ValueError(
-            f"unknown prediction {prediction!r}; choose one of {', '.join(PREDICTIONS)}"
-        )
+        return Track(sigmas, prediction)
     if prediction == "flow":
         if alphas is not None and not (isinstance(alphas, str) and alphas == "flow"):
             raise ValueError(
@@ -222,9 +246,7 @@ def make_track(
             )
         if data is None:
             return Track(sigmas, data=0.0 if sigmas[0] > sigmas[-1] == 0 else None)
-        if not math.isfinite(data):
-            raise ValueError(f"data is the σ at which x is data; it must be finite, got {data!r}")
-        return Track(sigmas, data=float(data))
+        return Track(sigmas, data=data)
     if min(sigmas) < 0 or sigmas[0] < sigmas[-1]:
         raise ValueError(
             f"prediction={prediction!r} needs noise levels σ that fall towards 0, got {sigmas[:3]}…"
@@ -257,7 +279,9 @@ def check_alphas(
             f"unknown alphas {alphas!r}; choose one of {', '.join(SCHEDULES)}, or give the values"
         )
     elif alphas != "ve" and max(sigmas) > 1:
-        raise ValueError(f"alphas={alphas!r} needs σ ≤ 1, got {max(sigmas)!r}; did you mean 've'?")
+        raise ValueError(
+            f"alphas={alphas!r} needs σ ≤ 1, got {max(sigmas):.10g}; did you mean 've'?"
+        )
     else:
         values = tuple(SCHEDULES[alphas](s) for s in sigmas)
     if not all(math.isfinite(a) and a >= 0 for a in values):

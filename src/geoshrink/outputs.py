@@ -6,7 +6,9 @@ a dict are taken in the order of their sorted keys, whatever order they come in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from copy import copy
+from dataclasses import is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -48,14 +50,32 @@ def children(output: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None
     if isinstance(output, (tuple, list)):
         return list(output), lambda parts: kind(parts)
     if isinstance(output, Mapping):
-        keys, order = list(output), sorted(output, key=str)
-
-        def rebuild(parts: list[Any]) -> Any:
-            found = dict(zip(order, parts))
-            return kind((key, found[key]) for key in keys)
-
-        return [output[key] for key in order], rebuild
+        order = sorted(output, key=str)
+        return [output[key] for key in order], mapping_rebuilder(output, order)
     return None
+
+
+def mapping_rebuilder(output: Mapping, order: list[Any]) -> Callable[[list[Any]], Any]:
+    """The way back to a mapping of the same type, its keys in their own order.
+
+    Dataclasses that are mappings (the outputs of diffusers and transformers) are made anew from
+    their fields; other mappings are copied and filled.
+    """
+    keys, hollowed = list(output), {key: hollow(output[key]) for key in output}
+    if is_dataclass(output) and not isinstance(output, type):
+        empty = replace(output, **hollowed)
+        return lambda parts: replace(empty, **dict(zip(order, parts)))
+    if not isinstance(output, MutableMapping):
+        return lambda parts: {key: parts[order.index(key)] for key in keys}
+    template = copy(output)
+    template.update(hollowed)
+
+    def rebuild(parts: list[Any]) -> Any:
+        filled = copy(template)
+        filled.update(zip(order, parts))
+        return filled
+
+    return rebuild
 
 
 def structure(output: Any) -> Any:
@@ -68,8 +88,11 @@ def structure(output: Any) -> Any:
 
 
 def hollow(part: Any) -> Any:
-    """A stand-in with the part's shape, dtype and device that takes no memory."""
-    return part.new_zeros(()).expand(part.shape) if isinstance(part, Tensor) else part
+    """A stand-in with the part's structure, shapes, dtypes and devices that takes no memory."""
+    if isinstance(part, Tensor):
+        return part.new_zeros(()).expand(part.shape)
+    split = children(part)
+    return part if split is None else split[1]([hollow(p) for p in split[0]])
 
 
 def flatten(output: Any) -> tuple[list[Tensor], Unflatten]:
@@ -111,7 +134,7 @@ def flatten_sigmas(sigmas: Any) -> list[list[float]]:
             raise ValueError(f"a σ-grid is one-dimensional, got shape {values.shape}")
         return [values.tolist()]
     if isinstance(sigmas, Mapping):
-        sigmas = [sigmas[key] for key in sorted(sigmas, key=str)]
+        return [grid for key in sorted(sigmas, key=str) for grid in flatten_sigmas(sigmas[key])]
     if not isinstance(sigmas, Iterable) or isinstance(sigmas, str):
         raise TypeError(f"a σ-grid is a sequence of numbers, got {sigmas!r}")
     parts = list(sigmas)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
+from numbers import Real
 from types import MappingProxyType
 from typing import Any
 
@@ -19,9 +20,11 @@ from .anchors import (
     share_budget,
     sigma_anchors,
     uniform_anchors,
+    whole,
 )
 from .grid import Grid, Track
-from .retention import PER_SAMPLE, Blocks, Rule
+from .outputs import is_number
+from .retention import PER_SAMPLE, Blocks, Rule, check_shared
 
 VERSION = 1
 MESHES = ("sigma", "geometric", "uniform")
@@ -31,14 +34,17 @@ SPACES = ("output", "data")
 #: whether its "linear" scales the innovation by λ or keeps it whole (ω = 1), so both are here.
 METHODS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        "default": dict(anchors="sigma", rule="signed chordal"),
-        "paper": dict(anchors="geometric", rule="chordal"),
-        "Fixed-Linear": dict(anchors="uniform", rule="linear"),
-        "Fixed-Linear (ω = 1)": dict(anchors="uniform", rule="fixed(1)"),
-        "Geo-Linear": dict(anchors="geometric", rule="linear"),
-        "Geo-Linear (ω = 1)": dict(anchors="geometric", rule="fixed(1)"),
-        "Fixed-Shrink": dict(anchors="uniform", rule="chordal"),
-        "GeoShrink": dict(anchors="geometric", rule="chordal"),
+        name: MappingProxyType(options)
+        for name, options in {
+            "default": dict(anchors="sigma", rule="signed chordal"),
+            "paper": dict(anchors="geometric", rule="chordal"),
+            "Fixed-Linear": dict(anchors="uniform", rule="linear"),
+            "Fixed-Linear (ω = 1)": dict(anchors="uniform", rule="fixed(1)"),
+            "Geo-Linear": dict(anchors="geometric", rule="linear"),
+            "Geo-Linear (ω = 1)": dict(anchors="geometric", rule="fixed(1)"),
+            "Fixed-Shrink": dict(anchors="uniform", rule="chordal"),
+            "GeoShrink": dict(anchors="geometric", rule="chordal"),
+        }.items()
     }
 )
 
@@ -65,18 +71,27 @@ class Plan:
     mesh: str = "explicit"
 
     def __post_init__(self) -> None:
-        check_anchors(self.anchors, self.grid)
+        object.__setattr__(self, "anchors", check_anchors(self.anchors, self.grid))
+        object.__setattr__(self, "rules", tuple(self.rules))
         if len(self.rules) != len(self.anchors):
             raise ValueError(
-                f"{len(self.rules)} rules for {len(self.anchors)} cells: give one rule, or one "
-                "per anchor"
+                f"{len(self.rules)} rules for {len(self.anchors)} cells: give one rule, or one per "
+                "anchor"
             )
         if self.space not in SPACES:
             raise ValueError(f"unknown space {self.space!r}; choose one of {', '.join(SPACES)}")
         if self.space == "data":
-            check_data_space(self.grid)
+            check_data_space(self.grid, self.anchors)
         if self.coefficients is not None:
-            check_coefficients(self.coefficients, self.steps)
+            checked = check_coefficients(self.coefficients, self.steps)
+            object.__setattr__(self, "coefficients", checked)
+        if not isinstance(self.blocks, Blocks):
+            raise TypeError(f"blocks must be geoshrink.Blocks(...), got {self.blocks!r}")
+        if self.blocks.shared:
+            for rule in self.rules:
+                check_shared(rule)
+        if not isinstance(self.mesh, str):
+            raise ValueError(f"mesh says in words how the anchors were found, got {self.mesh!r}")
 
     @classmethod
     def of(
@@ -103,20 +118,22 @@ class Plan:
         """
         if not isinstance(sigmas, Grid):
             grid = Grid.of(sigmas, prediction=prediction, alphas=alphas, data=data, regimes=regimes)
-        elif (prediction, alphas, data, tuple(regimes)) != ("flow", None, None, ()):
+        elif prediction != "flow" or alphas is not None or data is not None or len(regimes):
             raise ValueError(
                 "a Grid knows its prediction, alphas, data and regimes: leave them out"
             )
         else:
             grid = sigmas
-        rules = [Rule.of(r) for r in ([rule] if isinstance(rule, (Rule, str)) else rule)]
+        several = isinstance(rule, Iterable) and not isinstance(rule, str)
+        rules = [Rule.of(r) for r in rule] if several else [Rule.of(rule)]  # type: ignore
         chosen, mesh = choose_anchors(
             grid, budget, speedup, anchors, all(r.name == "hold" for r in rules)
         )
         if len(rules) == 1:
             rules *= len(chosen)
         coefficients = None if coefficients is None else tuple(coefficients)
-        return cls(grid, chosen, tuple(rules), coefficients, space, blocks or PER_SAMPLE, mesh)
+        blocks = PER_SAMPLE if blocks is None else blocks
+        return cls(grid, chosen, tuple(rules), coefficients, space, blocks, mesh)
 
     @property
     def steps(self) -> int:
@@ -154,15 +171,16 @@ class Plan:
         """(ρ, λ) of every stage as the plan would predict it; (0, 0) where only holding is
         possible.
         """
-        return self._horizons[slot if len(self.grid.tracks) > 1 else 0]
+        return list(self._horizons[slot if len(self.grid.tracks) > 1 else 0])
 
     @cached_property
-    def _horizons(self) -> list[list[tuple[float, float]]]:
+    def _horizons(self) -> list[tuple[tuple[float, float], ...]]:
+        def pair(track: Track, n: int, seen: tuple[int, ...]) -> tuple[float, float]:
+            k, j = seen[:2]
+            return track.horizon(n, k, j), track.reach(n, k, j)
+
         return [
-            [
-                (t.horizon(n, *h[:2]), t.reach(n, *h[:2])) if len(h) > 1 else (0.0, 0.0)
-                for n, h in enumerate(self.history)
-            ]
+            tuple(pair(t, n, h) if len(h) > 1 else (0.0, 0.0) for n, h in enumerate(self.history))
             for t in self.grid.tracks
         ]
 
@@ -204,7 +222,7 @@ class Plan:
             body = json.loads(text)
             version = body.pop("version")
         except (json.JSONDecodeError, AttributeError, KeyError, TypeError):
-            raise ValueError(f"this is not a geoshrink plan: {text[:60]!r}") from None
+            raise ValueError(f"this is not a geoshrink plan: {str(text)[:60]!r}") from None
         if version != VERSION:
             raise ValueError(
                 f"this plan has version {version!r}, this geoshrink reads {VERSION}: update "
@@ -219,12 +237,13 @@ class Plan:
                 blocks=Blocks(**body.pop("blocks")),
                 **body,
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"this plan is damaged: {error}") from None
 
     def __str__(self) -> str:
         rules = ", ".join(dict.fromkeys(str(rule) for rule in self.rules))
-        how = f"{self.mesh} anchors, {rules}, {self.space} space"
+        mesh = self.mesh if self.mesh.startswith("every stage") else f"{self.mesh} anchors"
+        how = f"{mesh}, {rules}, {self.space} space"
         return f"{self.budget} of {self.steps} stages ({how})"
 
 
@@ -235,7 +254,12 @@ def choose_anchors(
     if anchors is not None and not isinstance(anchors, str):
         if budget is not None or speedup is not None:
             raise ValueError("explicit anchors are the budget: leave out budget and speedup")
-        return tuple(anchors), "explicit"
+        if not isinstance(anchors, Iterable):
+            raise TypeError(f"anchors are a mesh's name or stage numbers, got {anchors!r}")
+        anchors = tuple(anchors)
+        if len(anchors) < min(2, grid.steps):
+            raise ValueError(f"a plan needs at least 2 anchors, got {anchors}")
+        return anchors, "explicit"
     mesh = "sigma" if anchors is None else anchors
     if mesh not in MESHES:
         raise ValueError(
@@ -280,57 +304,59 @@ def regime_anchors(
 
 def budget_for(speedup: Any, steps: int) -> int:
     """B = max(4, round(T/s)), never more than T."""
-    if (
-        isinstance(speedup, bool)
-        or not isinstance(speedup, (int, float))
-        or not math.isfinite(speedup)
-    ):
+    if isinstance(speedup, bool) or not isinstance(speedup, Real) or not math.isfinite(speedup):
         raise TypeError(f"speedup must be a finite number, got {speedup!r}")
     if speedup < 1:
         raise ValueError(f"speedup must be at least 1, got {speedup!r}")
-    return min(steps, max(4, round(steps / speedup)))
+    return min(steps, max(4, round(steps / float(speedup))))
 
 
-def check_anchors(anchors: tuple[int, ...], grid: Grid) -> None:
-    if not anchors or any(isinstance(a, bool) or not isinstance(a, int) for a in anchors):
+def check_anchors(anchors: Sequence[int], grid: Grid) -> tuple[int, ...]:
+    try:
+        stages = tuple(whole(a, "an anchor") for a in anchors)
+    except TypeError:
+        stages = ()
+    if not stages:
         raise ValueError(f"anchors are stage numbers, got {anchors!r}")
-    if any(b <= a for a, b in pairwise(anchors)):
-        raise ValueError(f"anchors must increase, got {anchors}")
-    if anchors[0] != 0:
+    if any(b <= a for a, b in pairwise(stages)):
+        raise ValueError(f"anchors must increase, got {stages}")
+    if stages[0] != 0:
         raise ValueError(
-            "the first anchor must be stage 0 (there is nothing to predict from before it), "
-            f"got {anchors}"
+            "the first anchor must be stage 0 (there is nothing to predict from before it), got "
+            f"{stages}"
         )
-    if anchors[-1] >= grid.steps:
-        raise ValueError(
-            f"anchor {anchors[-1]} is not one of the {grid.steps} stages 0 … {grid.steps - 1}"
-        )
-    if len(anchors) < min(2, grid.steps):
-        raise ValueError(f"a plan needs at least 2 anchors, got {anchors}")
-    missing = [start for start in grid.regimes if start not in anchors]
+    if stages[-1] >= grid.steps:
+        last = grid.steps - 1
+        raise ValueError(f"anchor {stages[-1]} is not one of the {grid.steps} stages 0 … {last}")
+    missing = [start for start in grid.regimes if start not in stages]
     if missing:
-        raise ValueError(f"stage {missing[0]} begins a regime and must be an anchor; got {anchors}")
+        raise ValueError(f"stage {missing[0]} begins a regime and must be an anchor; got {stages}")
+    return stages
 
 
-def check_data_space(grid: Grid) -> None:
+def check_data_space(grid: Grid, anchors: Sequence[int]) -> None:
     for track in grid.tracks:
         for n in range(grid.steps):
-            if track.data_map(n)[1] == 0 and track.sigmas[n] != track.sigmas[n + 1]:
+            b = track.data_map(n)[1]
+            if b == 0 and n not in anchors and track.moves(n):
                 raise ValueError(
-                    f"space='data' needs every stage away from the data, but stage {n} starts at "
-                    f"σ = {track.sigmas[n]:g}, where the data is"
+                    f"space='data' cannot predict stage {n}: it starts at σ = {track.sigmas[n]:g}, "
+                    "where the data is"
                 )
 
 
-def check_coefficients(coefficients: Sequence[float | None], steps: int) -> None:
+def check_coefficients(
+    coefficients: Sequence[float | None], steps: int
+) -> tuple[float | None, ...]:
     if len(coefficients) != steps:
         raise ValueError(
-            f"{len(coefficients)} coefficients for {steps} stages: give one per stage (None: "
-            "the rule)"
+            f"{len(coefficients)} coefficients for {steps} stages: give one per stage (None: the "
+            "rule)"
         )
-    bad = [c for c in coefficients if c is not None and not math.isfinite(c)]
-    if bad:
-        raise ValueError(f"coefficients must be finite, got {bad[0]!r}")
+    for c in coefficients:
+        if c is not None and not (is_number(c) and math.isfinite(c)):
+            raise ValueError(f"coefficients must be finite, got {c!r}")
+    return tuple(None if c is None else float(c) for c in coefficients)
 
 
 def read_grid(body: dict[str, Any]) -> Grid:

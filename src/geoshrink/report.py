@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from .anchors import retention_floor
+
 if TYPE_CHECKING:
     from .history import History
     from .plan import Plan
@@ -129,7 +131,10 @@ class Report:
         return f"{count} of {self.steps} stages exact, {len(self.predicted)} predicted"
 
     def __str__(self) -> str:
-        certified = "" if self.certificate is None else f"; Γ̂ in stage index {self.certificate:.2f}"
+        certified = ""
+        if self.certificate is not None:
+            certified = f"; Γ̂ in stage index {self.certificate:.2f}"
+            certified += f" (floor {retention_floor(self.certificate):.3f} on a uniform grid)"
         lines = [self.summary(), f"plan: {self.plan}"]
         lines += [
             f"retention floor on this grid {self.floor:.3f}{certified}; {size(self.bytes_held)} "
@@ -151,8 +156,9 @@ def not_finite(record: Record) -> list[tuple[int, str]]:
     """Outputs that were not finite, and innovations too large for the statistics."""
     reasons, before = [], True
     for stage, outputs in record.finite.items():
-        fine = all(bool(flag) for flag in outputs)
-        usable = all(flag is None or bool(flag.all()) for flag in record.usable[stage])
+        fine = all(flag.is_meta or bool(flag) for flag in outputs)
+        innovations = [flag for flag in record.usable[stage] if flag is not None]
+        usable = all(flag.is_meta or bool(flag.all()) for flag in innovations)
         if not fine:
             reasons.append((stage, "the model's output was not finite: its history restarts"))
         elif before and not usable:
@@ -162,7 +168,7 @@ def not_finite(record: Record) -> list[tuple[int, str]]:
 
 
 def slots(record: Record, n: int) -> int:
-    return len(record.turning.get(n) or record.omega.get(n) or [None])
+    return len(record.turning.get(n) or record.omega.get(n) or record.plan.grid.tracks)
 
 
 def row(record: Record, n: int, slot: int) -> Stage | None:
@@ -182,13 +188,20 @@ def row(record: Record, n: int, slot: int) -> Stage | None:
             True,
             turning=None if turn is None else mean(turn),
             error=None if errors is None else mean(errors[slot]),
-            worst_error=None if errors is None else float(errors[slot].max()),
+            worst_error=None if errors is None else largest(errors[slot]),
         )
     return Stage(n, slot, sigma, True) if n in record.queried or n in record.extra else None
 
 
-def mean(t: Tensor) -> float:
-    return float(t.double().mean())
+def mean(t: Tensor) -> float | None:
+    """Over what is finite; None where nothing is, or where there is nothing to read."""
+    good = None if t.is_meta else t.double()[t.isfinite()]
+    return None if good is None or not len(good) else float(good.mean())
+
+
+def largest(t: Tensor) -> float | None:
+    good = None if t.is_meta else t.double()[t.isfinite()]
+    return None if good is None or not len(good) else float(good.max())
 
 
 def next_exact(stages: list[Stage], i: int) -> int:

@@ -74,7 +74,7 @@ class Rule:
         """A rule from its name: "chordal", "signed chordal", "fixed(0.5)", "beta-kappa(1, 0.5)".
 
         >>> Rule.of("signed time")
-        Rule(name='time', signed=True)
+        Rule.of('signed time')
         """
         if isinstance(rule, Rule):
             return rule
@@ -107,14 +107,17 @@ class Rule:
         }
 
     def __repr__(self) -> str:
+        if not self._extras():
+            return f"Rule.of({str(self)!r})"
         return f"Rule({', '.join(f'{key}={value!r}' for key, value in self.to_json().items())})"
+
+    def _extras(self) -> list[str]:
+        named = [f"{k}={getattr(self, k)}" for k in ("eps_p", "eps_s", "eps_a") if getattr(self, k)]
+        return [*named, "clamp"] if self.clamp else named
 
     def __str__(self) -> str:
         inside = {"fixed": f"({self.value})", "beta-kappa": f"({self.beta}, {self.kappa})"}
-        extras = [
-            f"{k}={getattr(self, k)}" for k in ("eps_p", "eps_s", "eps_a") if getattr(self, k)
-        ]
-        extras += ["clamp"] if self.clamp else []
+        extras = self._extras()
         text = f"{'signed ' if self.signed else ''}{self.name}{inside.get(self.name, '')}"
         return text + (f" [{', '.join(extras)}]" if extras else "")
 
@@ -136,6 +139,8 @@ class Blocks:
     shared: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.dims, (tuple, list)):
+            raise TypeError(f"dims are the axes that are kept apart, a tuple; got {self.dims!r}")
         object.__setattr__(self, "dims", tuple(whole(d, "an axis of dims") for d in self.dims))
         if self.groups is not None:
             sizes = tuple(whole(g, "a size of groups") for g in self.groups)
@@ -275,10 +280,7 @@ def shared_retention(
     The statistics have the sample axis last but for the block axes: (…, samples, blocks…) summed
     per sample.
     """
-    if rule.name in ("log", "exp"):
-        raise ValueError(
-            f"rule {rule.name!r} has no shared form: it does not depend on the exposure alone"
-        )
+    check_shared(rule)
     S = torch.stack([per_sample(s.S) for s in stats]).sum(0)
     D = torch.stack([per_sample(s.D) for s in stats]).sum(0)
     residual = [r.square() * per_sample(turning(rule, s) * s.S) for r, s in zip(rho, stats)]
@@ -292,6 +294,13 @@ def shared_retention(
             omega = finish(rule, omega, Statistics(S, S, D))
         out.append(omega.reshape(*omega.shape, *[1] * (s.S.ndim - 1)))
     return out
+
+
+def check_shared(rule: Rule) -> None:
+    if rule.name in ("log", "exp"):
+        raise ValueError(
+            f"rule {rule.name!r} has no shared form: it does not depend on the exposure alone"
+        )
 
 
 def per_sample(t: Tensor) -> Tensor:

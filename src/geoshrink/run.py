@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
+from inspect import signature
 from typing import Any
 
 import torch
@@ -50,6 +51,7 @@ class Run:
                 raise ValueError(f"a plan decides everything: leave out {given}")
             self.plan = sigmas
         else:
+            check_options(options)
             self.plan = Plan.of(sigmas, budget, **options)
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(
@@ -85,6 +87,7 @@ class Run:
         self, n: int, evaluate: Callable[[], Any], x: Any = None, *, regime: Hashable = None
     ) -> Any:
         """The output of stage n: evaluate() at an anchor, a prediction elsewhere."""
+        n = whole(n, "a stage number")
         try:
             if self.queries(n, x, regime=regime):
                 output = evaluate()
@@ -97,7 +100,6 @@ class Run:
 
     def queries(self, n: int, x: Any = None, *, regime: Hashable = None) -> bool:
         """Whether stage n must be queried, now that the loop has come to it."""
-        n = whole(n, "a stage number")
         if n == 0 or self._fresh:
             self.reset()
             self._record, self._fresh = Record(self.plan), False
@@ -134,8 +136,10 @@ class Run:
         leaves, unflatten = flatten(output)
         if stage in self.plan.restarts:
             self._history.forget()
-        if not self._history.fits(leaves) or self._structure not in (None, structure(output)):
-            self._restart(n, "the model's output changed structure, shape, dtype or device")
+        if not self._history.fits(leaves):
+            self._restart(n, "the model's output changed shape, dtype or device")
+        if self._structure not in (None, structure(output)):
+            self._restart(n, "the model's output changed its structure")
         self._unflatten, self._structure = unflatten, structure(output)
         errors = self._history.observe(stage, leaves, self._states(x, len(leaves)))
         self._record.observed(stage, self._history, leaves, errors)
@@ -191,14 +195,25 @@ class Run:
             self._history.forget()
 
     def _restart(self, n: int, reason: str) -> None:
-        self._record.fall_back(n, f"{reason}: the history restarts")
+        self._record.fall_back(self._number(n), f"{reason}: the history restarts")
         self._history.forget()
         self._unflatten = self._structure = None
 
     def _fall_back(self, n: int, reason: str) -> bool:
-        if not self._record.explained(n):
-            self._record.fall_back(n, reason)
+        if not self._record.explained(self._number(n)):
+            self._record.fall_back(self._number(n), reason)
         return True
+
+    def _number(self, n: int) -> int:
+        """A stage's number in the report: the plan's, where it has one."""
+        return self.plan.grid.effective.get(n, n)
+
+
+def check_options(options: dict[str, Any]) -> None:
+    known = [*signature(Plan.of).parameters][2:]
+    for name in options:
+        if name not in known:
+            raise TypeError(f"unknown option {name!r}; the options are {', '.join(known)}")
 
 
 def kinds(x: Any) -> list[tuple] | None:

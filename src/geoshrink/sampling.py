@@ -14,6 +14,7 @@ from torch import Tensor
 from .grid import Grid, Track
 from .outputs import flatten
 from .plan import Plan
+from .report import Report
 from .run import Run
 from .solvers import SOLVERS, Heun
 
@@ -62,8 +63,9 @@ def sample(
     run = Run(plan, mask=mask, dtype=dtype, **given(budget, options)) if plan is not None else None
     run = run or Run(sigmas, budget, mask=mask, dtype=dtype, **options)
     loop = HeunLoop if solver == "heun" else Loop
-    result = loop(velocity, x, run, solver, callback, progress).go()
-    return (result, run.report) if with_report else result
+    sampler = loop(velocity, x, run, solver, callback, progress)
+    result = sampler.go()
+    return (result, sampler.report()) if with_report else result
 
 
 class Loop:
@@ -72,7 +74,7 @@ class Loop:
     def __init__(self, velocity, x, run: Run, solver: str, callback, progress: bool):
         self.velocity, self.run, self.callback = velocity, run, callback
         self.plan = run.plan
-        leaves, self.unflatten = flatten(x)
+        leaves, self.unflatten = check_state(x)
         if len(self.plan.grid.tracks) not in (1, len(leaves)):
             raise ValueError(
                 f"{len(self.plan.grid.tracks)} σ-grids for an x of {len(leaves)} tensors"
@@ -100,6 +102,9 @@ class Loop:
             if self.bar is not None:
                 self.bar.close()
         return self.unflatten(self.x)
+
+    def report(self) -> Report:
+        return self.run.report
 
     def stage(self, n: int) -> None:
         outputs = self.output(self.run, n, self.x, n)
@@ -146,6 +151,15 @@ class HeunLoop(Loop):
             else None
         )
 
+    def report(self) -> Report:
+        """The report of the first outputs, with what is held and what went wrong in both."""
+        first, second = self.run.report, None if self.ahead is None else self.ahead.report
+        if second is None:
+            return first
+        more = [(n, f"second evaluation: {reason}") for n, reason in second.reasons]
+        reasons = tuple(sorted([*first.reasons, *more]))
+        return replace(first, reasons=reasons, bytes_held=first.bytes_held + second.bytes_held)
+
     def stage(self, n: int) -> None:
         here = self.output(self.run, n, self.x, n)
         solvers: list[Heun] = self.solvers
@@ -179,12 +193,25 @@ def second_plan(plan: Plan) -> Plan:
     )
 
 
+def check_state(x: Any) -> tuple[list[Tensor], Callable[[list[Tensor]], Any]]:
+    try:
+        leaves, unflatten = flatten(x)
+    except TypeError:
+        raise TypeError(
+            f"x must be a tensor, or tensors in tuples, lists or dicts; got {x!r}"
+        ) from None
+    for leaf in leaves:
+        if not leaf.dtype.is_floating_point:
+            raise TypeError(f"x must be of a floating-point type, got {leaf.dtype}")
+    return leaves, unflatten
+
+
 def given(budget: int | None, options: dict[str, Any]) -> dict[str, Any]:
     return options if budget is None else {**options, "budget": budget}
 
 
 def same_grid(sigmas: Any, plan: Plan) -> bool:
-    other = Grid.of(sigmas)
+    other = sigmas if isinstance(sigmas, Grid) else Grid.of(sigmas)
     return [t.sigmas for t in other.tracks] == [t.sigmas for t in plan.grid.tracks]
 
 

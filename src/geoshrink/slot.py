@@ -90,7 +90,7 @@ class Slot:
         exact = output.detach()
         wrong = predicted.detach().to(torch.promote_types(exact.dtype, self.dtype)) - exact
         norms = [dot(t, t, PER_SAMPLE, self.mask, self.dtype) for t in (wrong, exact)]
-        return (norms[0] / norms[1]).sqrt()
+        return torch.where(norms[0] > 0, norms[0] / norms[1], norms[0]).sqrt()
 
     def collapsed(
         self, stages: range, omega: Tensor | None, weights: Tensor | None, x: Tensor
@@ -100,7 +100,7 @@ class Slot:
         shrink, c = self.euler_weights(stages)
         moved = (x if shrink == 1 else shrink * x) + sum(c) * self.z
         if omega is not None and weights is not None and self.dz is not None:
-            total = torch.tensordot(weights, omega, dims=1)
+            total = (weights.reshape(-1, *[1] * (omega.ndim - 1)) * omega).sum(0)
             moved = moved + self.blocks.spread(total, self.z) * self.dz
         return moved.to(x.dtype)
 

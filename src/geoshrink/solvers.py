@@ -22,6 +22,8 @@ class Euler:
         self.track = track
 
     def step(self, n: int, x: Tensor, output: Tensor) -> Tensor:
+        if not self.track.moves(n):
+            return x
         p, g = self.track.euler(n)
         return ((x if p == 1 else p * x) + g * output).to(x.dtype)
 
@@ -36,16 +38,19 @@ class AB2:
     order = 2
 
     def __init__(self, track: Track):
-        self.track, self.last = track, None
+        self.track = track
+        self.last: tuple[Tensor, float] | None = None  # the slope before, and its time
 
     def step(self, n: int, x: Tensor, output: Tensor) -> Tensor:
+        if not self.track.moves(n):
+            return x
         slope, times = output, self.track.sigmas
         if self.track.prediction != "flow":
             slope, times = noise_of(self.track, n, x, output), ratios(self.track)
         h, mixed = times[n + 1] - times[n], slope
-        if self.last is not None and n > 0 and math.isfinite(times[n - 1]):
-            mixed = slope + h / (2 * (times[n] - times[n - 1])) * (slope - self.last)
-        self.last = slope
+        if self.last is not None and math.isfinite(self.last[1]):
+            mixed = slope + h / (2 * (times[n] - self.last[1])) * (slope - self.last[0])
+        self.last = slope, times[n]
         if self.track.prediction == "flow":
             return (x + h * mixed).to(x.dtype)
         alpha, alpha1 = self.track.alphas[n], self.track.alphas[n + 1]  # type: ignore[index]
@@ -69,18 +74,21 @@ class DPMpp2M:
                 "data=0.0 or data=1.0 for "
                 "a flow grid within [0, 1], or alphas for other outputs"
             )
-        self.track, self.levels, self.last = track, track.levels, None
+        self.track, self.levels = track, track.levels
+        self.last: tuple[Tensor, float] | None = None  # the data prediction before, and its λ
         self.log_snr = [log_ratio(a, s) for a, s in self.levels]
 
     def step(self, n: int, x: Tensor, output: Tensor) -> Tensor:
+        if not self.track.moves(n):
+            return x
         a, b = self.track.data_map(n)
         data = a * x + b * output
         (alpha, sigma), (alpha1, sigma1) = self.levels[n], self.levels[n + 1]
         mixed = data
         if self.last is not None and sigma1 > 0:
-            h, before = self.log_snr[n + 1] - self.log_snr[n], self.log_snr[n] - self.log_snr[n - 1]
-            mixed = data + h / (2 * before) * (data - self.last)
-        self.last = data
+            h, before = self.log_snr[n + 1] - self.log_snr[n], self.log_snr[n] - self.last[1]
+            mixed = data + h / (2 * before) * (data - self.last[0])
+        self.last = data, self.log_snr[n]
         ratio = sigma1 / sigma
         return (ratio * x + (alpha1 - alpha * ratio) * mixed).to(x.dtype)
 
@@ -100,13 +108,15 @@ class Heun:
 
     def second(self, n: int, x: Tensor, output: Tensor, ahead: Tensor, there: Tensor) -> Tensor:
         """x' from the output at (x, σ_n) and the output `there` at (ahead, σ_{n+1})."""
+        if not self.track.moves(n):
+            return x
         if self.track.prediction == "flow":
             h = self.track.sigmas[n + 1] - self.track.sigmas[n]
             return (x + h * (output + there) / 2).to(x.dtype)
-        slopes = noise_of(self.track, n, x, output), noise_of(self.track, n + 1, ahead, there)
         alpha, alpha1 = self.track.alphas[n], self.track.alphas[n + 1]  # type: ignore[index]
-        if alpha == 0:
+        if alpha == 0 or self.track.sigmas[n + 1] == 0:  # no slope at one of the ends
             return ahead
+        slopes = noise_of(self.track, n, x, output), noise_of(self.track, n + 1, ahead, there)
         s = ratios(self.track)
         return ((alpha1 / alpha) * x + alpha1 * (s[n + 1] - s[n]) * (slopes[0] + slopes[1]) / 2).to(
             x.dtype
