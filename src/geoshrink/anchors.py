@@ -78,13 +78,15 @@ def sigma_anchors(tau: Sequence[float], budget: int) -> tuple[int, ...] | None:
     """The same mesh with gaps measured in the progress coordinate τ_0 … τ_T (τ = σ on a flow grid).
 
     The first two gaps equal the first grid gap and the mesh closes at τ_{T−1}. None where the
-    closure root lies below 1 (the grid's first gap is too wide for the budget): the index mesh must
-    serve there.
+    closure root lies below 1 (the grid's first gap is too wide for the budget) or τ turns back: the
+    index mesh must serve there.
     """
     steps, budget = check_budget(len(tau) - 1, budget, minimum=4)
     if budget >= steps:
         return tuple(range(steps))
     progress = np.abs(np.asarray(tau[:-1], dtype=np.float64) - tau[0])
+    if (np.diff(progress) < 0).any():
+        return None
     first, total = float(progress[1]), float(progress[-1])
     if np.abs(progress - np.linspace(0, total, steps)).max() <= UNIFORM * total:
         return geometric_anchors(steps, budget)

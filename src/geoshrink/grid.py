@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .anchors import whole
-from .outputs import flatten_sigmas, is_number
+from .outputs import flatten_sigmas, is_number, keys_of
 
 PREDICTIONS = ("flow", "epsilon", "sample", "v")
 SCHEDULES = {
@@ -53,8 +53,12 @@ class Track:
             object.__setattr__(self, "alphas", check_alphas(self.alphas, self.sigmas))
         if (self.alphas is None) != (self.prediction == "flow"):
             raise ValueError(f"prediction={self.prediction!r} with alphas={self.alphas!r}")
-        if self.data is not None and not (is_number(self.data) and math.isfinite(self.data)):
-            raise ValueError(f"data is the σ at which x is data, a number; got {self.data!r}")
+        if self.data is not None:
+            if isinstance(self.data, bool) or not is_number(self.data):
+                raise ValueError(f"data is the σ at which x is data, a number; got {self.data!r}")
+            object.__setattr__(self, "data", float(self.data))
+            if not math.isfinite(self.data):
+                raise ValueError(f"data is the σ at which x is data; it is {self.data!r}")
 
     @property
     def steps(self) -> int:
@@ -143,6 +147,7 @@ class Grid:
     given    how many stages the caller counts
     regimes  effective stages at which a new regime begins (stage 0 is not listed)
     lead     the track on which σ-meshes are laid out: the first that was given
+    keys     the names of the grids, where they came as a dict
     """
 
     tracks: tuple[Track, ...]
@@ -150,6 +155,7 @@ class Grid:
     given: int
     regimes: tuple[int, ...] = ()
     lead: int = 0
+    keys: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         steps = {track.steps for track in self.tracks}
@@ -184,7 +190,14 @@ class Grid:
         if not kept:
             raise ValueError(f"every stage of the grid has zero length: {columns[0][:8]}")
         tracks = tuple(t.at((*kept, given)) for t in whole_tracks)
-        return cls(tracks, kept, given, check_regimes(regimes, kept, given), leading(sigmas))
+        return cls(
+            tracks,
+            kept,
+            given,
+            check_regimes(regimes, kept, given),
+            leading(sigmas),
+            keys_of(sigmas),
+        )
 
     @property
     def steps(self) -> int:

@@ -7,7 +7,7 @@ once per run: a skipped stage then needs no arithmetic on the host and no answer
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -160,6 +160,8 @@ class History:
 
 def check_masks(mask: object, leaves: Sequence[Tensor]) -> list[Tensor | None]:
     """One boolean mask per slot, on its device; anything that does not broadcast is an error."""
+    if isinstance(mask, Mapping):
+        mask = [mask[key] for key in sorted(mask, key=str)]
     masks: list[Any] = list(mask) if isinstance(mask, (list, tuple)) else [mask] * len(leaves)
     for m in masks:
         if m is not None and not isinstance(m, Tensor):

@@ -34,41 +34,49 @@ def register_output(
     _REGISTRY[kind] = (flatten, unflatten)
 
 
-def children(output: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None:
-    """The parts of a container and how to put it together again; None for what is no container.
+Join = Callable[[list[Any]], Any]
 
-    The way back holds on to the structure alone, never to the tensors that were in it.
+
+def children(output: Any) -> tuple[list[Any], Callable[[list[Any]], Join]] | None:
+    """(parts, bind) of a container; None for what is no container.
+
+    bind(stand-ins for the parts) is the way back. It holds on to the structure and the stand-ins,
+    never to the parts themselves.
     """
     kind = type(output)
     for base in kind.__mro__:
         if base in _REGISTRY:
-            split, join = _REGISTRY[base]
-            parts = list(split(output))
-            return parts, partial(join, join(output, [hollow(part) for part in parts]))
+            return list(_REGISTRY[base][0](output)), partial(bind_registered, base, output)
     if isinstance(output, tuple) and hasattr(output, "_fields"):
-        return list(output), lambda parts: kind(*parts)
+        return list(output), lambda hollow: lambda parts: kind(*parts)
     if isinstance(output, (tuple, list)):
-        return list(output), lambda parts: kind(parts)
+        return list(output), lambda hollow: lambda parts: kind(parts)
     if isinstance(output, Mapping):
         order = sorted(output, key=str)
-        return [output[key] for key in order], mapping_rebuilder(output, order)
+        return [output[key] for key in order], partial(bind_mapping, output, order)
     return None
 
 
-def mapping_rebuilder(output: Mapping, order: list[Any]) -> Callable[[list[Any]], Any]:
+def bind_registered(base: type, output: Any, hollow: list[Any]) -> Join:
+    join = _REGISTRY[base][1]
+    return partial(join, join(output, hollow))
+
+
+def bind_mapping(output: Mapping, order: list[Any], hollow: list[Any]) -> Join:
     """The way back to a mapping of the same type, its keys in their own order.
 
     Dataclasses that are mappings (the outputs of diffusers and transformers) are made anew from
     their fields; other mappings are copied and filled.
     """
-    keys, hollowed = list(output), {key: hollow(output[key]) for key in output}
+    empty = dict(zip(order, hollow))
     if is_dataclass(output) and not isinstance(output, type):
-        empty = replace(output, **hollowed)
-        return lambda parts: replace(empty, **dict(zip(order, parts)))
+        fields = replace(output, **empty)
+        return lambda parts: replace(fields, **dict(zip(order, parts)))
     if not isinstance(output, MutableMapping):
+        keys = list(output)
         return lambda parts: {key: parts[order.index(key)] for key in keys}
     template = copy(output)
-    template.update(hollowed)
+    template.update(empty)
 
     def rebuild(parts: list[Any]) -> Any:
         filled = copy(template)
@@ -79,20 +87,19 @@ def mapping_rebuilder(output: Mapping, order: list[Any]) -> Callable[[list[Any]]
 
 
 def structure(output: Any) -> Any:
-    """The containers of an output without its tensors: equal where outputs match part by part."""
+    """What an output is made of, without its tensors: equal where outputs match part by part."""
     split = None if isinstance(output, Tensor) else children(output)
     if split is None:
         return None
-    names = sorted(map(str, output)) if isinstance(output, Mapping) else None
-    return type(output).__name__, names, [structure(part) for part in split[0]]
+    parts = [structure(part) for part in split[0]]
+    if isinstance(output, Mapping):
+        return dict(zip(keys_of(output) or (), parts))
+    return parts
 
 
-def hollow(part: Any) -> Any:
-    """A stand-in with the part's structure, shapes, dtypes and devices that takes no memory."""
-    if isinstance(part, Tensor):
-        return part.new_zeros(()).expand(part.shape)
-    split = children(part)
-    return part if split is None else split[1]([hollow(p) for p in split[0]])
+def keys_of(value: Any) -> tuple[str, ...] | None:
+    """The names of a mapping's parts in the order in which they are taken."""
+    return tuple(sorted(map(str, value))) if isinstance(value, Mapping) else None
 
 
 def flatten(output: Any) -> tuple[list[Tensor], Unflatten]:
@@ -106,13 +113,14 @@ def flatten(output: Any) -> tuple[list[Tensor], Unflatten]:
             "of tensors; teach geoshrink the type with geoshrink.register_output, or return its "
             "tensor"
         )
-    parts, join = split
+    parts, bind = split
     if not parts:
         raise ValueError(
             f"the model returned an empty {type(output).__name__}: there is no output to predict"
         )
     flat = [flatten(part) for part in parts]
     ways = [(len(own), back) for own, back in flat]
+    join = bind([back([stand_in(leaf) for leaf in own]) for own, back in flat])
 
     def unflatten(leaves: list[Tensor]) -> Any:
         rest, rebuilt = list(leaves), []
@@ -122,6 +130,11 @@ def flatten(output: Any) -> tuple[list[Tensor], Unflatten]:
         return join(rebuilt)
 
     return [leaf for own, _ in flat for leaf in own], unflatten
+
+
+def stand_in(leaf: Tensor) -> Tensor:
+    """A tensor of the same shape, dtype and device that takes no memory."""
+    return leaf.new_zeros(()).expand(leaf.shape)
 
 
 def flatten_sigmas(sigmas: Any) -> list[list[float]]:

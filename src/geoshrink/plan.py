@@ -200,8 +200,9 @@ class Plan:
 
     @property
     def floor(self) -> float:
-        """1/(1 + max ρ²) over the skipped stages: the retention floor that really holds on this
-        grid.
+        """1/(1 + max ρ²) over the skipped stages: what chordal retention really keeps on this grid.
+
+        A signed rule may keep nothing, and with a single observation the output is held.
         """
         queried = set(self.anchors)
         rho = [
@@ -296,7 +297,11 @@ def regime_anchors(
     elif mesh == "sigma":
         found = sigma_anchors(grid.tracks[grid.lead].tau[first : last + 1], budget)
         local = geometric_anchors(steps, budget) if found is None else found
-        mesh = "sigma" if found is not None else "geometric (no σ-mesh: closure root below 1)"
+        mesh = (
+            "sigma"
+            if found is not None
+            else "geometric (no σ-mesh: closure root below 1 or τ not monotone)"
+        )
     else:
         local = geometric_anchors(steps, budget)
     return tuple(first + a for a in local), mesh
@@ -369,4 +374,6 @@ def read_grid(body: dict[str, Any]) -> Grid:
         )
         for t in body["tracks"]
     )
-    return Grid(tracks, tuple(body["kept"]), body["given"], tuple(body["regimes"]), body["lead"])
+    keys = None if body["keys"] is None else tuple(body["keys"])
+    kept, regimes = tuple(body["kept"]), tuple(body["regimes"])
+    return Grid(tracks, kept, body["given"], regimes, body["lead"], keys)

@@ -134,7 +134,7 @@ class Report:
         certified = ""
         if self.certificate is not None:
             certified = f"; Γ̂ in stage index {self.certificate:.2f}"
-            certified += f" (floor {retention_floor(self.certificate):.3f} on a uniform grid)"
+            certified += f" (floor {retention_floor(self.certificate):.3f})"
         lines = [self.summary(), f"plan: {self.plan}"]
         lines += [
             f"retention floor on this grid {self.floor:.3f}{certified}; {size(self.bytes_held)} "

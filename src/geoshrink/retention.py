@@ -52,6 +52,8 @@ class Rule:
             raise ValueError(f"unknown rule {self.name!r}; choose one of {', '.join(RULES)}")
         for name in ("value", "beta", "kappa", "eps_p", "eps_s", "eps_a"):
             object.__setattr__(self, name, self._number(name))
+        check_switch(f"rule {self.name!r}: signed", self.signed)
+        check_switch(f"rule {self.name!r}: clamp", self.clamp)
         if self.eps_a and self.eps_p:
             raise ValueError(
                 "choose one regularised angle: eps_p (residual form) or eps_a (direct form)"
@@ -149,6 +151,7 @@ class Blocks:
                 raise ValueError(
                     f"groups {self.groups} need positive sizes and an axis in dims to run along"
                 )
+        check_switch("blocks: shared", self.shared)
         if self.shared and 0 not in self.dims:
             raise ValueError(
                 f"a shared coefficient is per sample: dims {self.dims} must contain axis 0"
@@ -184,12 +187,18 @@ class Blocks:
         if self.groups is not None and kept and omega.ndim == len(kept):
             axis = kept.index(self.dims[-1] % like.ndim)
             if omega.shape[axis] != 1:
-                parts = zip(omega.unbind(axis), self.groups)
-                omega = torch.stack([w for part, size in parts for w in [part] * size], axis)
+                pairs = zip(omega.split(1, axis), self.groups)
+                wide = [w.expand(*w.shape[:axis], n, *w.shape[axis + 1 :]) for w, n in pairs]
+                omega = torch.cat(wide, axis)
         shape = [1] * like.ndim
         for axis, size in zip(kept, omega.shape):
             shape[axis] = size
         return omega.reshape(shape)
+
+
+def check_switch(what: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{what} is True or False, got {value!r}")
 
 
 PER_SAMPLE = Blocks()
@@ -281,17 +290,16 @@ def shared_retention(
     per sample.
     """
     check_shared(rule)
-    S = torch.stack([per_sample(s.S) for s in stats]).sum(0)
-    D = torch.stack([per_sample(s.D) for s in stats]).sum(0)
+    S, P, D = (torch.stack([per_sample(t) for t in column]).sum(0) for column in zip(*stats))
     residual = [r.square() * per_sample(turning(rule, s) * s.S) for r, s in zip(rho, stats)]
     exposure = torch.stack(residual).sum(0) / S
     out = []
     for r, reach, s in zip(rho, lam, stats):
         if rule.name in ("hold", "fixed", "linear"):
-            omega = retention(rule, Statistics(S, S, D), r, reach)
+            omega = retention(rule, Statistics(S, P, D), r, reach)
         else:
             omega = torch.where(S > 0, kept(rule, exposure, S, reach), torch.zeros_like(exposure))
-            omega = finish(rule, omega, Statistics(S, S, D))
+            omega = finish(rule, omega, Statistics(S, P, D))
         out.append(omega.reshape(*omega.shape, *[1] * (s.S.ndim - 1)))
     return out
 

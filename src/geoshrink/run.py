@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from inspect import signature
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .anchors import whole
 from .history import History
-from .outputs import flatten, structure
+from .outputs import flatten, keys_of, structure
 from .plan import Plan
 from .report import Record, Report
 from .slot import kind_of
@@ -31,8 +31,8 @@ class Run:
     run. What the plan did not foresee (a stage off the grid, a changed shape, another `regime`)
     runs the model, restarts the history where it must, and is counted and reported.
 
-    mask    a boolean tensor that broadcasts against the output, or one per slot: which coordinates
-            the statistics see (all are predicted)
+    mask    a boolean tensor that broadcasts against the output, or one per slot (a dict where the
+            output is one): which coordinates the statistics see (all are predicted)
     dtype   statistics are accumulated in this precision or better
     """
 
@@ -41,7 +41,7 @@ class Run:
         sigmas: Any,
         budget: int | None = None,
         *,
-        mask: Tensor | Sequence[Tensor | None] | None = None,
+        mask: Tensor | Sequence[Tensor | None] | Mapping[str, Tensor | None] | None = None,
         dtype: torch.dtype = torch.float32,
         **options: Any,
     ):
@@ -76,7 +76,7 @@ class Run:
     def reset(self) -> None:
         """Forgets every tensor. The report of the latest run stays until the next one begins."""
         self._history.forget()
-        self._fresh = True
+        self._fresh, self._done = True, False
         self._stage = -1
         self._regime: Hashable = None
         self._x_kind: list[tuple] | None = None
@@ -100,7 +100,7 @@ class Run:
 
     def queries(self, n: int, x: Any = None, *, regime: Hashable = None) -> bool:
         """Whether stage n must be queried, now that the loop has come to it."""
-        if n == 0 or self._fresh:
+        if n == 0 or self._fresh or (self._done and 0 <= n < self.steps - 1):
             self.reset()
             self._record, self._fresh = Record(self.plan), False
         stage = self.plan.grid.effective.get(n)
@@ -134,6 +134,7 @@ class Run:
             self._record.exact(n if stage is None else stage, on_grid=stage is not None)
             return
         leaves, unflatten = flatten(output)
+        self._check_output(output, leaves)
         if stage in self.plan.restarts:
             self._history.forget()
         if not self._history.fits(leaves):
@@ -173,6 +174,22 @@ class Run:
             self._record.predicted(n, self._history)
         return self._stage + 1, x
 
+    def _check_output(self, output: Any, leaves: list[Tensor]) -> None:
+        for leaf in leaves:
+            if not leaf.dtype.is_floating_point:
+                raise TypeError(
+                    f"the model returned a tensor of {leaf.dtype}; only floating-point outputs can "
+                    "be predicted: leave it out of the output"
+                )
+        keys = keys_of(output)
+        if len(self.plan.grid.tracks) > 1 and keys != self.plan.grid.keys:
+            raise ValueError(
+                f"the σ-grids {self.plan.grid.keys or 'in a row'} do not mirror the model's output "
+                f"{keys or 'in a row'}: give them in the same structure, with the same keys"
+            )
+        if keys is not None and isinstance(self.mask, (list, tuple)):
+            raise ValueError(f"the model's output has keys {keys}: give the masks as a dict too")
+
     def _states(self, x: Any, count: int) -> list[Tensor | None]:
         """The state of every slot, where the plan predicts in data space."""
         if self.plan.space == "output":
@@ -183,7 +200,7 @@ class Run:
             leaves = flatten(x)[0]
         except TypeError:
             raise TypeError(f"x must mirror the model's output; got a {type(x).__name__}") from None
-        if len(leaves) != count:
+        if self._structure not in (None, structure(x)) or len(leaves) != count:
             raise ValueError(
                 f"x has {len(leaves)} tensors, the model's output {count}: they must mirror"
             )
@@ -193,6 +210,7 @@ class Run:
         """After the last stage nothing is left to predict, so nothing is kept."""
         if n == self.steps - 1:
             self._history.forget()
+            self._done = True
 
     def _restart(self, n: int, reason: str) -> None:
         self._record.fall_back(self._number(n), f"{reason}: the history restarts")

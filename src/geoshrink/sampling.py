@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .grid import Grid, Track
-from .outputs import flatten
+from .outputs import flatten, keys_of, structure
 from .plan import Plan
 from .report import Report
 from .run import Run
@@ -80,6 +80,7 @@ class Loop:
                 f"{len(self.plan.grid.tracks)} σ-grids for an x of {len(leaves)} tensors"
             )
         self.x: list[Tensor] = leaves
+        self.structure = structure(x)
         self.tracks = [self.plan.track(i) for i in range(len(leaves))]
         self.solvers: list[Any] = [SOLVERS[solver](track) for track in self.tracks]
         self.leaps = solver == "euler" and callback is None and not self.plan.exact
@@ -132,6 +133,11 @@ class Loop:
                 f"velocity returned shape {[tuple(v.shape) for v in leaves]} for x of shape "
                 f"{[tuple(t.shape) for t in x]}"
             )
+        if structure(output) != self.structure:
+            raise ValueError(
+                f"velocity returned a {type(output).__name__} that does not mirror x: parts "
+                f"{keys_of(output) or len(leaves)} for {keys_of(self.unflatten(x)) or len(x)}"
+            )
         for v, t in zip(leaves, x):
             if v.device != t.device:
                 raise ValueError(f"velocity returned a tensor on {v.device} for x on {t.device}")
@@ -181,7 +187,8 @@ def second_plan(plan: Plan) -> Plan:
 
     steps = plan.steps - 1
     regimes = tuple(r for r in plan.grid.regimes if r < steps)
-    grid = Grid(tuple(map(shifted, plan.grid.tracks)), tuple(range(steps)), steps, regimes)
+    tracks = tuple(map(shifted, plan.grid.tracks))
+    grid = replace(plan.grid, tracks=tracks, kept=tuple(range(steps)), given=steps, regimes=regimes)
     count = sum(a < steps for a in plan.anchors)
     coefficients = None if plan.coefficients is None else plan.coefficients[:steps]
     return replace(
