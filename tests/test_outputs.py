@@ -342,7 +342,7 @@ def test_the_way_back_holds_no_tensor(nested):
 
 @pytest.mark.usefixtures("registry")
 def test_a_registered_type_without_parts_is_empty():
-    # BUG: join(output, []) is called for the hollow copy before anybody looks: IndexError.
+    # Was: join(output, []) is called for the hollow copy before anybody looks: IndexError.
     register_output(Sparse, lambda o: [], lambda o, parts: Sparse(o.coords, parts[0]))
     with pytest.raises(ValueError, match="empty Sparse"):
         flatten(Sparse(A, B))
@@ -351,7 +351,7 @@ def test_a_registered_type_without_parts_is_empty():
 @pytest.mark.usefixtures("registry")
 @pytest.mark.parametrize("kind", ["registered", "dict"])
 def test_deep_trees_are_flattened_in_reasonable_time(kind):
-    # BUG: every level hollows its parts twice (children() and hollow() both do), so the work
+    # Was: every level hollows its parts twice (children() and hollow() both do), so the work
     # doubles with each level: half a second for 16 nested dicts, at every anchor.
     joined = []
 

@@ -526,7 +526,7 @@ def test_the_first_given_grid_leads_whatever_its_name():
 
 
 def test_a_coordinate_that_turns_back_has_no_sigma_mesh():
-    # BUG: τ = σ/(α + σ) need not be monotone if α is not; np.interp then answers nonsense.
+    # Was: τ = σ/(α + σ) need not be monotone if α is not; np.interp then answers nonsense.
     sigmas = [0.9, 0.89, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.0]
     alphas = [0.1, 0.11, 0.5, 0.1, 0.6, 0.1, 0.7, 0.1, 0.8, 0.9, 1.0, 1.0]
     plan = Plan.of(sigmas, 5, prediction="sample", alphas=alphas)

@@ -622,7 +622,7 @@ def test_shared_coefficients_spread_over_grouped_blocks():
 
 
 def test_shared_statistics_that_are_not_finite_keep_nothing():
-    # BUG: shared_retention hands finish() the pair (S, S) for (S, P), so a P that is not finite
+    # Was: shared_retention hands finish() the pair (S, S) for (S, P), so a P that is not finite
     # goes unseen and counts as a missing line (ω = 1/(1 + ρ²)).
     rho = torch.ones(1, 1)
     for broken in BROKEN:
@@ -645,7 +645,7 @@ class CountInputs(TorchDispatchMode):
 
 
 def test_token_groups_spread_by_groups_not_by_tokens():
-    # BUG: stacks one tensor per token, 4,608 of them at every prediction: 1.5 ms on a CPU where
+    # Was: stacks one tensor per token, 4,608 of them at every prediction: 1.5 ms on a CPU where
     # torch.cat of expanded columns takes 16 µs.
     blocks = Blocks((0, 1), groups=(512, 4096))
     with CountInputs() as counter:
@@ -658,7 +658,7 @@ def test_token_groups_spread_by_groups_not_by_tokens():
 @pytest.mark.parametrize("make", [lambda b: Rule(signed=b), lambda b: Rule(clamp=b)])
 @pytest.mark.parametrize("bad", ["no", 2, None])
 def test_switches_are_true_or_false(make, bad):
-    # BUG: Rule(signed="no") is a signed rule.
+    # Was: Rule(signed="no") is a signed rule.
     with pytest.raises((TypeError, ValueError), match=repr(bad)):
         make(bad)
 

@@ -24,7 +24,7 @@ def closure_root(total: float, budget: int) -> float:
     (total − 1)^{1/(B−3)} falls monotonically onto the root.
 
     >>> round(closure_root(49, 10), 6)
-    1.517443
+    1.49272
     """
     if budget < 4:
         raise ValueError(f"a geometric mesh needs a budget of at least 4, got {budget}")

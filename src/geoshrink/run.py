@@ -132,6 +132,7 @@ class Run:
             if stage is None and 0 <= n < self.steps:
                 self._fall_back(n, "the stage has zero length and was queried all the same")
             self._record.exact(n if stage is None else stage, on_grid=stage is not None)
+            self._finish(n)
             return
         leaves, unflatten = flatten(output)
         self._check_output(output, leaves)
@@ -187,8 +188,12 @@ class Run:
                 f"the σ-grids {self.plan.grid.keys or 'in a row'} do not mirror the model's output "
                 f"{keys or 'in a row'}: give them in the same structure, with the same keys"
             )
-        if keys is not None and isinstance(self.mask, (list, tuple)):
-            raise ValueError(f"the model's output has keys {keys}: give the masks as a dict too")
+        several = isinstance(self.mask, (list, tuple, Mapping))
+        if several and keys_of(self.mask) != keys:
+            raise ValueError(
+                f"the masks {keys_of(self.mask) or 'in a row'} do not mirror the model's output "
+                f"{keys or 'in a row'}: give them in the same structure, with the same keys"
+            )
 
     def _states(self, x: Any, count: int) -> list[Tensor | None]:
         """The state of every slot, where the plan predicts in data space."""
@@ -200,9 +205,11 @@ class Run:
             leaves = flatten(x)[0]
         except TypeError:
             raise TypeError(f"x must mirror the model's output; got a {type(x).__name__}") from None
-        if self._structure not in (None, structure(x)) or len(leaves) != count:
+        alike = count == 1 or self._structure in (None, structure(x))
+        if len(leaves) != count or not alike:
             raise ValueError(
-                f"x has {len(leaves)} tensors, the model's output {count}: they must mirror"
+                f"x ({keys_of(x) or len(leaves)} tensors) does not mirror the model's output "
+                f"({[*self._structure] if isinstance(self._structure, dict) else count})"
             )
         return list(leaves)
 

@@ -133,7 +133,7 @@ class Loop:
                 f"velocity returned shape {[tuple(v.shape) for v in leaves]} for x of shape "
                 f"{[tuple(t.shape) for t in x]}"
             )
-        if structure(output) != self.structure:
+        if len(x) > 1 and structure(output) != self.structure:
             raise ValueError(
                 f"velocity returned a {type(output).__name__} that does not mirror x: parts "
                 f"{keys_of(output) or len(leaves)} for {keys_of(self.unflatten(x)) or len(x)}"

@@ -68,8 +68,9 @@ class Slot:
     def predict(self, n: int, omega: Tensor | None, x: Tensor | None) -> Tensor:
         """z¹ + ω·Δz as an output; ω = None holds. Always a fresh tensor in the output's dtype."""
         assert self.z is not None and self.kind is not None
-        z = self.z.clone()
-        if omega is not None and self.dz is not None:
+        if omega is None or self.dz is None:
+            z = self.z.clone()
+        else:
             z = self.z + self.blocks.spread(omega, self.z) * self.dz
         return self.decode(n, z, x).to(self.kind[1])
 
