@@ -1501,7 +1501,7 @@ def test_a_model_that_returns_no_tensor(output, message):
 def test_a_state_that_does_not_mirror_the_output():
     run = Run(SIGMAS, anchors=ANCHORS, rule="chordal", space="data")
     with pytest.raises(
-        ValueError, match="x \(1 tensors\) does not mirror the model's output \(2\)"
+        ValueError, match=r"x \(1 tensors\) does not mirror the model's output \(2\)"
     ):
         run(0, lambda: (torch.zeros(2), torch.zeros(2)), torch.zeros(2))
 
