@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from geoshrink import Blocks, Grid, Plan, Rule, Run, register_output, sample
 
 F64 = torch.float64
-quick = settings(deadline=None, max_examples=60, derandomize=True)
+quick = settings(deadline=None, max_examples=60)
 thorough = settings(quick, max_examples=200)
 
 
