@@ -7,10 +7,11 @@ Stages are counted forward (the paper's stage t is our T − t), so that every m
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 
 import numpy as np
+
+from .checks import whole
 
 #: A grid this close to uniform, relative to its length, is uniform: float32 rounding must not move
 #: an anchor.
@@ -158,13 +159,3 @@ def check_budget(steps: int, budget: int, minimum: int) -> tuple[int, int]:
             "anchors='uniform' and rule='hold' work from 2"
         )
     return steps, budget
-
-
-def whole(value: object, what: str) -> int:
-    """A plain integer from anything that is one; True and 10.0 are not."""
-    try:
-        if isinstance(value, (bool, np.bool_)):
-            raise TypeError
-        return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"{what} must be an integer, got {value!r}") from None

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from .anchors import whole
-from .outputs import flatten_sigmas, is_number, keys_of
+from .checks import is_number, whole
+from .outputs import flatten_sigmas, keys_of
 
 PREDICTIONS = ("flow", "epsilon", "sample", "v")
 SCHEDULES = {

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from .checks import is_number
+
 Unflatten = Callable[[list[Tensor]], Any]
 _REGISTRY: dict[type, tuple[Callable[[Any], Iterable[Any]], Callable[[Any, list[Any]], Any]]] = {}
 
@@ -158,7 +160,3 @@ def flatten_sigmas(sigmas: Any) -> list[list[float]]:
         bad = numbers.index(False)
         raise TypeError(f"a σ-grid is a sequence of numbers, but value {bad} is {parts[bad]!r}")
     return [grid for part in parts for grid in flatten_sigmas(part)]
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) or (hasattr(value, "ndim") and value.ndim == 0)

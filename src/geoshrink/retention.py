@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .anchors import whole
+from .checks import check_switch, whole
 
 RULES = ("chordal", "log", "exp", "time", "fixed", "hold", "linear", "beta-kappa")
 
@@ -194,11 +194,6 @@ class Blocks:
         for axis, size in zip(kept, omega.shape):
             shape[axis] = size
         return omega.reshape(shape)
-
-
-def check_switch(what: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise ValueError(f"{what} is True or False, got {value!r}")
 
 
 PER_SAMPLE = Blocks()

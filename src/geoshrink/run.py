@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .anchors import whole
+from .checks import whole
 from .history import History
 from .outputs import flatten, keys_of, structure
 from .plan import Plan

@@ -56,12 +56,11 @@ def sample(
             "sample needs the σ-grid, or a plan that holds it: sample(velocity, x, sigmas, "
             "budget=10)"
         )
-    if plan is not None and (sigmas is not None and same_grid(sigmas, plan) is False):
+    if plan is not None and sigmas is not None and not same_grid(sigmas, plan):
         raise ValueError(
             f"the plan was made for another σ-grid ({plan.grid.given} stages) than the one given"
         )
-    run = Run(plan, mask=mask, dtype=dtype, **given(budget, options)) if plan is not None else None
-    run = run or Run(sigmas, budget, mask=mask, dtype=dtype, **options)
+    run = Run(sigmas if plan is None else plan, budget, mask=mask, dtype=dtype, **options)
     loop = HeunLoop if solver == "heun" else Loop
     sampler = loop(velocity, x, run, solver, callback, progress)
     result = sampler.go()
@@ -211,10 +210,6 @@ def check_state(x: Any) -> tuple[list[Tensor], Callable[[list[Tensor]], Any]]:
         if not leaf.dtype.is_floating_point:
             raise TypeError(f"x must be of a floating-point type, got {leaf.dtype}")
     return leaves, unflatten
-
-
-def given(budget: int | None, options: dict[str, Any]) -> dict[str, Any]:
-    return options if budget is None else {**options, "budget": budget}
 
 
 def same_grid(sigmas: Any, plan: Plan) -> bool:

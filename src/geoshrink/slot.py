@@ -26,13 +26,8 @@ class Slot:
         mask: Tensor | None,
         dtype: torch.dtype,
     ):
-        self.track, self.data_space, self.blocks, self.mask, self.dtype = (
-            track,
-            data_space,
-            blocks,
-            mask,
-            dtype,
-        )
+        self.track, self.data_space = track, data_space
+        self.blocks, self.mask, self.dtype = blocks, mask, dtype
         self.forget()
 
     def forget(self) -> None:

@@ -1,0 +1,27 @@
+"""Small checks of what people pass in; every error quotes it."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+
+def whole(value: object, what: str) -> int:
+    """A plain integer from anything that is one; True and 10.0 are not."""
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{what} must be an integer, got {value!r}") from None
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) or (hasattr(value, "ndim") and value.ndim == 0)
+
+
+def check_switch(what: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{what} is True or False, got {value!r}")
