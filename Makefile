@@ -16,7 +16,7 @@ test: lint
 	$(BIN)/pytest -n 2 -m "not slow"
 
 test-all: .venv/test.done
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -n 2 -m slow
 
 lint: .venv/test.done
 	$(BIN)/ruff check .

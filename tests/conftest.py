@@ -10,6 +10,8 @@ import os
 import torch
 from hypothesis import settings
 
+collect_ignore_glob = ["hosts/*"]  # builders, not tests
+
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("wild", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from html.parser import HTMLParser
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from geoshrink.page import Anchors, Column, Comparison, Lines, Page, Picture, Series, Table
+from geoshrink.page.media import Animation
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
 JPEG = b"\xff\xd8\xff\xe0" + bytes(16)
@@ -169,6 +171,42 @@ def test_picture_announces_its_type(data: bytes, kind: str):
 def test_picture_refuses_other_bytes(data: bytes):
     with pytest.raises(ValueError, match="PNG, JPEG or WEBP"):
         Picture(data, "a")
+
+
+def frames(count: int, size: tuple[int, int] = (12, 8)) -> list:
+    Image = pytest.importorskip("PIL.Image")
+    return [Image.new("RGB", size, (40 * i, 255 - 40 * i, 0)) for i in range(count)]
+
+
+@pytest.mark.parametrize("webp", [True, False])
+def test_animation_plays_its_frames_over_and_over(webp: bool, monkeypatch: pytest.MonkeyPatch):
+    Image = pytest.importorskip("PIL.Image")
+    monkeypatch.setattr("PIL.features.check", lambda feature: webp)
+    animation = Animation.of(frames(5), HOSTILE, fps=20)
+    assert animation.data.startswith(b"RIFF" if webp else b"\x89PNG")
+    with Image.open(io.BytesIO(animation.data)) as shown:
+        assert (shown.n_frames, shown.size, shown.info["loop"]) == (5, (12, 8), 0)
+        shown.seek(1)
+        shown.load()
+        assert shown.info["duration"] == 50
+    (image,) = Tags(animation.html()).all("img")
+    assert str(image["src"]).startswith(f"data:image/{'webp' if webp else 'png'};base64,")
+    assert image["alt"] == HOSTILE
+
+
+def test_an_animation_stands_where_a_picture_does():
+    animation = Animation.of(frames(1), "one frame")
+    media = {**comparison().media, ("pear", "ours"): animation}
+    assert animation.html() in comparison(media=media).html()
+
+
+@pytest.mark.parametrize(
+    "count, fps, message",
+    [(0, 16, "at least one frame"), (2, 0, "above 0"), (2, math.nan, "above")],
+)
+def test_animation_refuses_what_cannot_play(count: int, fps: float, message: str):
+    with pytest.raises(ValueError, match=message):
+        Animation.of(frames(count), "a", fps)
 
 
 # Comparison

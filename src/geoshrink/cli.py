@@ -30,6 +30,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     demo.add_argument("--shift", type=float, default=3.0)
     demo.add_argument("--seed", type=int, default=0)
     demo.set_defaults(run=run_demo)
+    compare = commands.add_parser(
+        "compare", help="your own pipeline: full, direct and GeoShrink, as one page"
+    )
+    compare.add_argument(
+        "model", help="a folder that diffusers saved, or a builder package.module:function"
+    )
+    prompts = compare.add_mutually_exclusive_group()
+    prompts.add_argument("--prompts", nargs="+", default=[])
+    prompts.add_argument("--prompts-file", type=Path, help="one prompt on each line")
+    compare.add_argument("--out", type=Path, default=Path("compare/index.html"), help="the page")
+    compare.add_argument("--budgets", type=int, nargs="+", default=[7, 10, 15])
+    compare.add_argument("--steps", type=int, default=50)
+    compare.add_argument("--guidance", type=float, help="guidance_scale of the call")
+    compare.add_argument("--seed", type=int, default=0)
+    compare.add_argument("--height", type=int)
+    compare.add_argument("--width", type=int)
+    compare.add_argument("--frames", type=int, help="of a video")
+    compare.add_argument("--dtype", help="bf16, fp16 or fp32; bf16 on a GPU unless said")
+    compare.add_argument("--device", help="cuda where there is one unless said")
+    compare.add_argument("--kwargs", default="{}", help="more arguments of the call, as JSON")
+    compare.set_defaults(run=run_compare)
     args = parser.parse_args(argv)
     try:
         return args.run(args)
@@ -49,6 +70,28 @@ def run_demo(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     run_demo(settings, args.out, args.strip)
+    return 0
+
+
+def run_compare(args: argparse.Namespace) -> int:
+    from .compare import Settings, read_kwargs, read_prompts, run_compare
+
+    prompts = read_prompts(args.prompts_file) if args.prompts_file else args.prompts
+    settings = Settings(
+        model=args.model,
+        prompts=tuple(prompts),
+        steps=args.steps,
+        budgets=tuple(args.budgets),
+        guidance=args.guidance,
+        seed=args.seed,
+        height=args.height,
+        width=args.width,
+        frames=args.frames,
+        dtype=args.dtype,
+        device=args.device,
+        kwargs=read_kwargs(args.kwargs),
+    )
+    run_compare(settings, args.out)
     return 0
 
 

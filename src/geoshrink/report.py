@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 
+DOUBTFUL = 0.4
+ADVICE = "do not trust this run; give it a larger budget or less guidance"
+
+
 @dataclass
 class Record:
     """What a run writes down as it goes: host numbers, and small tensors left where they are."""
@@ -122,6 +126,22 @@ class Report:
     def predicted(self) -> tuple[int, ...]:
         return tuple(dict.fromkeys(s.stage for s in self.stages if not s.exact))
 
+    @property
+    def self_check(self) -> float | None:
+        """The mean self-check of the anchors; the first two of each slot are too close to count."""
+        late = []
+        for slot in {s.slot for s in self.stages}:
+            late += [s.error for s in self.stages if s.slot == slot and s.error is not None][2:]
+        return sum(late) / len(late) if late else None
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the predictions were too far off at the anchors for the result to be trusted.
+
+        On the fruit model runs above this limit are mostly below 25 dB (benchmarks/selfcheck.md).
+        """
+        return self.self_check is not None and self.self_check > DOUBTFUL
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -149,6 +169,8 @@ class Report:
                 if anchor.exact:
                     cell = [s.omega for s in own[i + 1 : next_exact(own, i)]]
                     lines.append(anchor_line(anchor, [w for w in cell if w is not None]))
+        if self.doubtful:
+            lines.append(f"  self-check {self.self_check:.0%} on average: {ADVICE}")
         return "\n".join(lines + [f"  stage {n}: {reason}" for n, reason in self.reasons])
 
 

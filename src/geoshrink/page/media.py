@@ -1,12 +1,17 @@
-"""What a model made, as something a page can show. Picture is the first kind."""
+"""What a model made, as something a page can show: a picture, or a video that plays by itself."""
 
 from __future__ import annotations
 
+import io
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from geoshrink.page.markup import element
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
 class Media(Protocol):
@@ -28,6 +33,26 @@ class Picture:
     def html(self) -> str:
         source = f"data:{picture_type(self.data)};base64,{b64encode(self.data).decode()}"
         return element("img", src=source, alt=self.alt)
+
+
+@dataclass(frozen=True)
+class Animation(Picture):
+    """An encoded animated WEBP or PNG file; it plays on its own and starts over at its end."""
+
+    @classmethod
+    def of(cls, frames: Sequence[Image], alt: str, fps: float = 16.0) -> Animation:
+        """Frames of one size: WEBP, or the larger PNG where Pillow was built without WEBP."""
+        from PIL import features
+
+        if not frames:
+            raise ValueError("an animation needs at least one frame")
+        if not fps > 0:
+            raise ValueError(f"frames per second must be above 0, got {fps!r}")
+        kind = {"format": "WEBP", "quality": 90} if features.check("webp") else {"format": "PNG"}
+        buffer, rest = io.BytesIO(), list(frames[1:])
+        duration = max(1, round(1000 / fps))
+        frames[0].save(buffer, **kind, save_all=True, append_images=rest, duration=duration, loop=0)
+        return cls(buffer.getvalue(), alt)
 
 
 def picture_type(data: bytes) -> str:

@@ -1,0 +1,335 @@
+"""One denoising loop: which stage it is in, whether it is skipped, and a Run for every output.
+
+A round is "denoiser calls, then step calls"; a stage is one round, or as many as the scheduler's
+order. What is predicted is what step receives: at a skipped stage the denoisers return stand-ins,
+the pipeline does with them what it does, and step gets the prediction instead.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from ..grid import Grid
+from ..outputs import children
+from ..plan import Plan
+from ..report import ADVICE, Report
+from ..run import Run
+from .stack import stack
+
+if TYPE_CHECKING:
+    from .seam import Seam
+
+logger = logging.getLogger("geoshrink")
+
+
+class Loop:
+    def __init__(self, seam: Seam, host: Any, counted: bool):
+        self.seam, self.host = seam, weakref.ref(host)
+        self.counted = counted  # the host runs the loop itself, and knows its length
+        self.schedulers: list[Any] = []
+        self.rounds = 0  # opened so far
+        self.total: int | None = None  # rounds of the whole loop, known after the first step
+        self.order = 1
+        self.stepped = True  # a step was made since the last denoiser call
+        self.undecided, self.skipping = True, False
+        self.switched = False  # the stage opened unlike the last exact one
+        self.regime = 0
+        self.flags: tuple = ()
+        self.ordinal = 0  # step calls in this stage
+        self.calls: list[tuple] = []  # denoiser calls in this stage
+        self.exact_calls: list[tuple] | None = None
+        self.callers: set[CodeType | None] = set()
+        self.stand_ins: dict[tuple, Any] = {}
+        self.runs: dict[tuple[int, int], Run] = {}
+        self.plan: Plan | None = None
+        self.under: list[FrameType] | None = None  # frames of a bare loop, innermost first
+        self.queried: list[int] = []
+        self.notes: list[tuple[int, str]] = []
+        self.forced = False
+        self.finished = False
+
+    @property
+    def stage(self) -> int:
+        return (self.rounds - 1) // self.order
+
+    def add_scheduler(self, scheduler: Any) -> None:
+        if all(scheduler is not other for other in self.schedulers):
+            self.schedulers.append(scheduler)
+
+    def has_scheduler_of(self, host: Any) -> bool:
+        """Whether the host still has one of the schedulers that we are attached to."""
+        own = {id(s) for s in self.seam.schedulers}
+        return any(id(s) in own for s in self.seam.reader.find_schedulers(host))
+
+    def expects(self, code: CodeType | None) -> bool:
+        """Whether denoiser calls from this code belong to the loop: the first stage shows which."""
+        if self.rounds <= 1 and self.plan is None:
+            self.callers.add(code)
+        return code in self.callers
+
+    # -- denoiser calls
+
+    def evaluate(self, module: nn.Module, call: Callable, args: tuple, kwargs: dict) -> Any:
+        if self.stepped:
+            self.open_round()
+        key = (id(module), len(self.calls), shapes((args, kwargs), dtypes=False))
+        self.calls.append(key)
+        if self.undecided:
+            self.skipping, self.undecided = self.decide(key), False
+            if self.skipping and not self.alive():
+                self.seam.close()  # the loop was left by an exception: this call is not its own
+                return call(*args, **kwargs)
+        if self.skipping and not self.counted and len(self.calls) > len(self.exact_calls or ()):
+            raise RuntimeError(
+                f"stage {self.stage} was skipped, but its scheduler was not stepped before the "
+                "next model call: if that loop was left, call handle.remove() and run again"
+            )
+        if self.skipping and key in self.stand_ins:
+            return self.stand_ins[key]
+        if not self.skipping:
+            self.remember_frames()
+        output = call(*args, **kwargs)
+        if self.skipping:
+            self.note("a denoiser call that no exact stage had made: it was run")
+        else:
+            self.stand_ins[key] = hollow(output)
+        return output
+
+    def open_round(self) -> None:
+        self.rounds, self.stepped = self.rounds + 1, False
+        if (self.rounds - 1) % self.order == 0:
+            self.calls, self.ordinal, self.undecided = [], 0, True
+
+    def decide(self, key: tuple) -> bool:
+        """Whether the stage that opens with this call is skipped."""
+        flags = guidance_flags(self.host())
+        self.switched = self.exact_calls is not None and (
+            self.exact_calls[:1] != [key] or flags != self.flags
+        )
+        self.flags = flags
+        if self.plan is None:
+            return False
+        if self.stage == 1 and self.asynchronous():
+            self.force("its schedulers step at times of their own")
+        if self.switched:
+            self.regime += 1
+            self.note("the denoiser calls changed (another expert, guidance or batch)")
+        wanted = [run.queries(self.stage, regime=self.regime) for run in self.runs.values()]
+        return not any(wanted) and not self.forced
+
+    def asynchronous(self) -> bool:
+        """Whether some of several copied schedulers did not step in the first stage."""
+        copies = [s for s in self.schedulers if all(s is not own for own in self.seam.schedulers)]
+        stepped = {scheduler for scheduler, _ in self.runs}
+        return len(copies) > 1 and any(id(s) not in stepped for s in copies)
+
+    def force(self, reason: str) -> None:
+        """From here on every stage is queried."""
+        if not self.forced:
+            self.note(f"{reason}: every stage is queried")
+        self.forced = True
+
+    def remember_frames(self) -> None:
+        """Keeps, innermost first, the frames that all calls and steps so far were made under.
+
+        Only for a loop that no host runs: a host is recognised by itself.
+        """
+        if not self.counted:
+            now = list(stack())
+            self.under = now if self.under is None else [f for f in self.under if f in now]
+
+    def alive(self) -> bool:
+        """Whether the code that runs a bare loop is still on the stack."""
+        return not self.under or self.under[0] in list(stack())
+
+    # -- step calls
+
+    def step(self, scheduler: Any, original: Callable, args: tuple, kwargs: dict) -> Any:
+        given = inspect.signature(original).bind(*args, **kwargs)
+        name = next(iter(given.arguments))
+        output, x = given.arguments[name], given.arguments.get("sample")
+        if not self.stepped:
+            self.end_of_calls()
+        self.stepped = True
+        key = (id(scheduler), self.ordinal)
+        self.ordinal += 1
+        if self.skipping:
+            predicted = self.predict(scheduler, key, output, x)
+            for argument, value in given.arguments.items():
+                if value is output:
+                    given.arguments[argument] = predicted
+            result = original(*given.args, **given.kwargs)
+        else:
+            result = original(*args, **kwargs)
+            self.observe(scheduler, key, output, x, given.arguments.get("timestep"))
+            if self.stage not in self.queried:
+                self.queried.append(self.stage)
+        self.seam.show(len(self.queried))
+        if self.total is not None and self.rounds >= self.total and not self.forced:
+            self.finish()
+        return result
+
+    def end_of_calls(self) -> None:
+        """The round's denoiser calls are made: are they those of the last exact stage?"""
+        self.remember_frames()
+        if self.rounds % self.order:
+            return  # the stage has more rounds to come, or is the last one and has fewer
+        if self.exact_calls not in (None, self.calls) and not self.switched:
+            self.regime += 1
+            if self.skipping:
+                self.note("the denoiser calls changed at a skipped stage: the next is queried")
+                self.exact_calls = self.calls
+            else:
+                for run in self.runs.values():
+                    run.queries(self.stage, regime=self.regime)
+        if not self.skipping:
+            self.exact_calls = self.calls
+
+    def predict(self, scheduler: Any, key: tuple[int, int], output: Any, x: Any) -> Any:
+        name, run = type(scheduler).__name__, self.runs.get(key)
+        if run is None:
+            raise RuntimeError(
+                f"stage {self.stage} was skipped, but {name} steps an output that was never "
+                "observed; run this pipeline without geoshrink and report it"
+            )
+        predicted = run.predict(self.stage, x)
+        if shapes(predicted) != shapes(output):
+            raise RuntimeError(
+                f"the output of the skipped stage {self.stage} should be {shapes(predicted)}, but "
+                f"{name} was given {shapes(output)}; run this pipeline without geoshrink"
+            )
+        return predicted
+
+    def observe(
+        self, scheduler: Any, key: tuple[int, int], output: Any, x: Any, timestep: Any
+    ) -> None:
+        if key not in self.runs:
+            run = self.make_run(scheduler, timestep)
+            run.queries(self.stage, regime=self.regime)
+            self.runs[key] = run
+        self.runs[key].observe(self.stage, output, x)
+
+    def make_run(self, scheduler: Any, timestep: Any) -> Run:
+        """The first scheduler that steps decides the plan; the others follow its anchors."""
+        if any(known == id(scheduler) for known, _ in self.runs):
+            first = next(r for (known, _), r in self.runs.items() if known == id(scheduler))
+            return Run(first.plan)
+        order = max(1, getattr(scheduler, "order", 1))
+        host = self.host() if self.counted else None
+        grid, reason = self.seam.reader.grid_of(scheduler, host, order, timestep)
+        if self.plan is not None:
+            return Run(self.follow(grid))
+        options = dict(self.seam.options)
+        if reason is not None:
+            self.notes.append((0, f"{reason}: every stage is queried"))
+            self.plan = Plan.of(grid)
+        elif "plan" in options:
+            self.plan = check_plan(options["plan"], grid)
+        else:
+            self.plan = Plan.of(grid, **options)
+        self.order, self.total = order, grid.given * order - (order - 1)
+        return Run(self.plan)
+
+    def follow(self, grid: Grid) -> Plan:
+        assert self.plan is not None
+        if grid.steps != self.plan.steps:
+            self.force(f"a second scheduler has {grid.steps} stages, not {self.plan.steps}")
+        if self.plan.exact or self.forced:
+            return Plan.of(grid)
+        return Plan(
+            grid,
+            self.plan.anchors,
+            self.plan.rules,
+            self.plan.coefficients,
+            self.plan.space,
+            self.plan.blocks,
+            self.plan.mesh,
+        )
+
+    # -- what happened
+
+    def finish(self) -> None:
+        """After the last round the denoisers are their own again; one line says what was done."""
+        self.seam.release()
+        self.under = None
+        if self.finished or (report := self.report()) is None:
+            return
+        self.finished = True
+        faster = f", {report.steps / max(1, report.evaluations):.1f}×"
+        logger.info("geoshrink: %s%s", report.summary(), faster if report.predicted else "")
+        for _, reason in self.notes:
+            logger.info("geoshrink: %s", reason)
+        if report.doubtful:
+            percent = 100 * (report.self_check or 0)
+            logger.warning("geoshrink: self-check %.0f%%: %s", percent, ADVICE)
+
+    def note(self, reason: str) -> None:
+        self.notes.append((self.stage, reason))
+
+    def report(self) -> Report | None:
+        if not self.runs or self.plan is None:
+            return None
+        reports = [run.report for run in self.runs.values()]
+        reasons = sorted({*self.notes, *(r for report in reports for r in report.reasons)})
+        held = sum(report.bytes_held for report in reports)
+        stages = [self.plan.grid.effective.get(n, n) for n in self.queried]
+        return replace(
+            reports[0],
+            queried=tuple(n for n in stages if n in reports[0].queried),
+            extra=tuple(n for n in stages if n not in reports[0].queried),
+            reasons=tuple(reasons),
+            bytes_held=held,
+        )
+
+
+def guidance_flags(host: Any) -> tuple:
+    """The host's own switches (do_classifier_free_guidance …), where it has them as properties."""
+    names = [n for n in dir(type(host)) if n.startswith("do_")]
+    switches = [n for n in names if isinstance(getattr(type(host), n), property)]
+    return tuple((name, bool_of(host, name)) for name in switches)
+
+
+def bool_of(host: Any, name: str) -> bool | None:
+    try:
+        return bool(getattr(host, name))
+    except Exception:  # a switch that is not set yet says nothing
+        return None
+
+
+def shapes(value: Any, dtypes: bool = True) -> Any:
+    """The shapes (and dtypes) of all tensors in a value, and which numbers are zero, hashable."""
+    if isinstance(value, Tensor):
+        return tuple(value.shape), value.dtype if dtypes else None
+    if isinstance(value, (bool, int, float)):
+        return bool(value)
+    split = children(value)
+    return None if split is None else tuple(shapes(part, dtypes) for part in split[0])
+
+
+def hollow(value: Any) -> Any:
+    """The value with ones that take no memory in place of its tensors."""
+    if isinstance(value, Tensor):
+        return value.new_ones(()).expand(value.shape)
+    split = children(value)
+    if split is None:
+        return value
+    parts = [hollow(part) for part in split[0]]
+    return split[1](parts)(parts)
+
+
+def check_plan(plan: Plan, grid: Grid) -> Plan:
+    mine, theirs = plan.grid.tracks[0].sigmas, grid.tracks[0].sigmas
+    if len(mine) != len(theirs) or max(abs(a - b) for a, b in zip(mine, theirs)) > 1e-3:
+        raise ValueError(
+            f"the plan was made for {plan.steps} stages from σ = {mine[0]:g}, this run has "
+            f"{grid.steps} from {theirs[0]:g}: make the plan for this grid"
+        )
+    return plan

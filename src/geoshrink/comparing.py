@@ -1,0 +1,179 @@
+"""Methods side by side, from outcomes to a table, a verdict in words, a slider and charts."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .page import Anchors, Column, Comparison, Lines, Media, Section, Series, Table
+from .report import Report
+
+FULL, DIRECT, PAPER, OURS = "full", "direct", "GeoShrink (paper)", "GeoShrink (ours)"
+#: Our methods, by their names in METHODS.
+GEOSHRINK = {PAPER: "paper", OURS: "default"}
+Pairs = tuple[Column, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One method at one budget: what it cost, and the reports of its runs."""
+
+    method: str
+    budget: int
+    calls: float
+    seconds: float
+    reports: tuple[Report, ...]
+
+    @property
+    def label(self) -> str:
+        return label_of(self.method, self.budget)
+
+    @property
+    def group(self) -> str:
+        return "reference" if self.method == FULL else f"B = {self.budget}"
+
+    @property
+    def not_accelerated(self) -> str | None:
+        """Why a method of ours queried every stage; None where it did not, or is not ours."""
+        if self.method not in GEOSHRINK or any(report.predicted for report in self.reports):
+            return None
+        if not self.reports:
+            return "the loop never steps the scheduler"
+        reasons = dict.fromkeys(why for report in self.reports for _, why in report.reasons)
+        return "; ".join(reasons) or "every stage is queried"
+
+
+def label_of(method: str, budget: int) -> str:
+    return method if method == FULL else f"{method}, B = {budget}"
+
+
+def results(
+    outcomes: Sequence[Outcome],
+    quality: Mapping[str, tuple[float, float]],
+    caption: str,
+    command: str,
+    *more: Pairs,
+) -> Table:
+    """Cost and distance to the full run, which comes first; `quality` is by label, so is `more`."""
+    full, rows = outcomes[0], []
+    for o in outcomes:
+        distance = [None, None] if o is full else [*quality[o.label]]
+        cost = [o.budget, o.method, o.calls, o.seconds, full.seconds / o.seconds]
+        rows.append([*cost, *distance, *(values[o.label] for _, values in more)])
+    return Table(
+        "Quality at equal cost",
+        [
+            Column("B", digits=0),
+            Column("method"),
+            Column("model calls", digits=0),
+            Column("time", "s", digits=1 if full.seconds >= 1 else 3),
+            Column("speed-up", "×", digits=1),
+            Column("PSNR", "dB", better="higher", digits=1),
+            Column("SSIM", better="higher", digits=3),
+            *(column for column, _ in more),
+        ],
+        rows,
+        caption=caption,
+        command=command,
+        group_by=0,
+    )
+
+
+def verdict(
+    budgets: Sequence[int], outcomes: Sequence[Outcome], psnr: Mapping[str, float]
+) -> list[str]:
+    """For every budget, whether each GeoShrink is ahead of direct, and by how much."""
+    lines = []
+    for budget in budgets:
+        at = {o.method: o for o in outcomes if o.budget == budget and o.method != FULL}
+        direct = psnr[at[DIRECT].label]
+        parts = (f"{m} {standing(at[m], psnr[at[m].label] - direct)}" for m in GEOSHRINK)
+        lines.append(f"B = {budget}: " + "; ".join(parts) + ".")
+    return lines
+
+
+def standing(outcome: Outcome, gain: float) -> str:
+    if outcome.not_accelerated is not None:
+        return "was not accelerated"
+    if math.isnan(gain):
+        return "cannot be compared with direct"
+    return f"is {abs(gain):.1f} dB {'ahead of' if gain > 0 else 'BEHIND'} direct"
+
+
+def comparison(
+    subjects: Sequence[str],
+    outcomes: Sequence[Outcome],
+    media: Mapping[tuple[str, str], Media],
+    psnr: Mapping[tuple[str, str], float],
+    budget: int,
+) -> Comparison:
+    """The slider; it opens with direct against ours at this budget. `psnr` leaves out the full."""
+    return Comparison(
+        "Look",
+        subjects,
+        [o.label for o in outcomes],
+        media,
+        "Drag to wipe between any two methods; under each picture its distance to the full run.",
+        {o.label: o.group for o in outcomes},
+        {pair: f"{value:.1f} dB" for pair, value in psnr.items()},
+        (label_of(DIRECT, budget), label_of(OURS, budget)),
+    )
+
+
+def charts(outcomes: Sequence[Outcome], budget: int, steps: int) -> list[Section]:
+    """Where our methods asked the model; at this budget, what they kept and how outputs turned."""
+    shown = [o for o in outcomes if o.method in GEOSHRINK and o.reports]
+    rows = [(o.label, asked(o.reports[0], steps)) for o in shown]
+    strips = "Each strip is the solver's grid; a dot is a real model call."
+    here = [o for o in shown if o.budget == budget]
+    return [
+        Anchors("Where the model is asked", rows, steps, strips),
+        course(here, budget, "omega", "How much of the latest change is kept", "retention ω"),
+        course(here, budget, "turning", "How sharply the outputs turn", "turning sin²θ"),
+    ]
+
+
+def asked(report: Report, steps: int) -> list[int]:
+    return sorted({n for n in (*report.queried, *report.extra) if n < steps})
+
+
+def course(outcomes: Sequence[Outcome], budget: int, what: str, title: str, label: str) -> Lines:
+    """A number of the reports over the stages, mean over runs and slots."""
+    series = []
+    for o in outcomes:
+        found: dict[int, list[float]] = defaultdict(list)
+        for row in (row for report in o.reports for row in report.stages):
+            if (value := getattr(row, what)) is not None:
+                found[row.stage].append(value)
+        stages = sorted(found)
+        means = [sum(found[n]) / len(found[n]) for n in stages]
+        series.append(Series(o.label, stages, means))
+    where = "at the predicted stages" if what == "omega" else "at the anchors"
+    caption = f"Mean over the samples, {where}, B = {budget}."
+    return Lines(title, series, "stage", label, caption, (0.0, 1.0))
+
+
+def middle(budgets: Sequence[int]) -> int:
+    return budgets[len(budgets) // 2]
+
+
+def png(image: Any, optimize: bool = True) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=optimize)
+    return buffer.getvalue()
+
+
+def progress_bar(command: str) -> Any:
+    """tqdm's class, once everything that a page of pictures needs is there."""
+    try:
+        import PIL  # noqa: F401
+        from tqdm import tqdm
+    except ImportError as error:
+        raise ImportError(
+            f"the {command} needs {error.name}: pip install 'geoshrink[demo]'"
+        ) from None
+    return tqdm

@@ -1,0 +1,1 @@
+"""Tiny, randomly initialised hosts for the tests: built offline, run on the CPU."""
