@@ -4,13 +4,16 @@
 
 A real FluxPipeline at 1024 × 1024 (latents 1 × 4096 × 64) whose transformer is a stub that returns
 tensors made beforehand, so that the pipeline's own loop is what is timed. The last row, a picture
-of 64 × 64, leaves the host's time alone. Plain and accelerated runs alternate in one process. A step is the time from one callback_on_step_end to the next; each
-number is the median over the repeats of the median over a run's steps of that kind.
+of 64 × 64, leaves the host's time alone. Plain and accelerated runs alternate in one process. A
+step is the time from one callback_on_step_end to the next; each number is the median over the
+repeats of the median over a run's steps of that kind. One torch thread: where other work runs on
+the same cores, two wait for each other and the clock shows multiples of the scheduler's 8 ms.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import itertools
 import math
 import os
@@ -53,13 +56,12 @@ class Stub(nn.Module):
 
 
 def pipeline(steps: int, tokens: int, dtype: torch.dtype) -> Any:
-    import diffusers
+    diffusers: Any = importlib.import_module("diffusers")
 
     empty = dict.fromkeys(["vae", "text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2"])
-    scheduler = diffusers.FlowMatchEulerDiscreteScheduler(shift=3.0)  # pyright: ignore[reportPrivateImportUsage]
-    pipe: Any = diffusers.FluxPipeline(
-        scheduler=scheduler, transformer=Stub(steps, tokens, dtype), **empty
-    )  # type: ignore[arg-type]
+    scheduler = diffusers.FlowMatchEulerDiscreteScheduler(shift=3.0)
+    transformer = Stub(steps, tokens, dtype)
+    pipe = diffusers.FluxPipeline(scheduler=scheduler, transformer=transformer, **empty)
     pipe.set_progress_bar_config(disable=True)
     return pipe
 
@@ -115,15 +117,16 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
     args = parser.parse_args()
+    torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    import diffusers
+    diffusers: Any = importlib.import_module("diffusers")
 
     lines = [
         "# What a stage costs beside the model",
         "",
         f"Made by `python benchmarks/overhead.py --steps {args.steps} --budget {args.budget} "
         f"--repeats {args.repeats}` on {os.cpu_count()} cores ({platform.machine()}, "
-        f"{torch.get_num_threads()} torch threads), torch {torch.__version__}, diffusers "
+        f"{torch.get_num_threads()} torch thread), torch {torch.__version__}, diffusers "
         f"{diffusers.__version__}, Python {platform.python_version()}.",
         "",
         *(line for line in (__doc__ or "").splitlines()[4:]),

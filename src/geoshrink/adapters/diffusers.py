@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -67,7 +68,8 @@ def attach(
         )
     reader = cast(Reader, sys.modules[__name__])
     options = check_options(budget, options)
-    seam = Seam(host, schedulers, modules, reader, options, named=denoisers is not None)
+    find = find_denoisers if denoisers is None else partial(named, denoisers=denoisers)
+    seam = Seam(host, schedulers, modules, reader, options, find)
     seam.attach()
     return Handle(seam.reports, seam.remove)
 

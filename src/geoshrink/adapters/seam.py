@@ -41,11 +41,11 @@ class Seam:
         denoisers: Sequence[nn.Module],
         reader: Reader,
         options: dict[str, Any],
-        named: bool = False,
+        find: Callable[[Any], list[nn.Module]],
     ):
         self.host = weakref.ref(host)
         self.schedulers, self.denoisers = list(schedulers), list(denoisers)
-        self.reader, self.options, self.named = reader, options, named
+        self.reader, self.options, self.find = reader, options, find
         self.loop: Loop | None = None
         self.bar: Any = None
         self.removed = False
@@ -100,8 +100,8 @@ class Seam:
             return result  # somebody else's loop over our scheduler, or over a copy of it
         if self.loop is None or self.loop.rounds:
             self.close()
-            if host is not None and not self.named:  # the user may have swapped or compiled them
-                self.denoisers = self.reader.find_denoisers(host)
+            if host is not None:  # the user may have swapped or compiled them
+                self.denoisers = self.find(host)
             self.check_caches()
             self.loop = Loop(self, self.host() if host is None else host, host is not None)
             self.intercept()
@@ -159,9 +159,7 @@ class Seam:
     def check_caches(self) -> None:
         """Two accelerators over one model would each spoil what the other measures."""
         for module in self.denoisers:
-            kind = type(getattr(module, "_cache_config", None)).__name__
-            exact = kind == "TextKVCacheConfig"  # keeps what does not change: nothing is predicted
-            if getattr(module, "is_cache_enabled", False) and not exact:
+            if cached(module):
                 raise ValueError(
                     f"{type(module).__name__} has a cache enabled; use one or the other: "
                     "call its disable_cache() first, or remove() geoshrink"
@@ -195,6 +193,23 @@ class Seam:
             if before is not None:
                 module.__dict__[name] = before
         self.intercepted = []
+
+
+def cached(module: nn.Module) -> bool:
+    """Whether one of diffusers' caches is at work in a module, enabled or applied by hand.
+
+    The cache of text keys is exact and may stay: nothing is predicted by it.
+    """
+    kind = type(getattr(module, "_cache_config", None)).__name__
+    if getattr(module, "is_cache_enabled", False) and kind != "TextKVCacheConfig":
+        return True
+    for part in module.modules():
+        registry = getattr(part, "_diffusers_hook", None)
+        for name in getattr(registry, "hooks", ()):
+            predicts = any(word in name for word in ("cache", "broadcast", "fbc_"))
+            if predicts and "text_kv" not in name:
+                return True
+    return False
 
 
 def bound(seam: Seam, owner: Any, name: str, before: Any, handler: Callable) -> MethodType:

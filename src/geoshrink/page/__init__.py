@@ -3,12 +3,13 @@
 from geoshrink.page.charts import Anchors, Lines, Series
 from geoshrink.page.comparison import Comparison
 from geoshrink.page.document import Page
-from geoshrink.page.media import Media, Picture
+from geoshrink.page.media import Animation, Media, Picture
 from geoshrink.page.section import Section
 from geoshrink.page.table import Column, Table
 
 __all__ = [
     "Anchors",
+    "Animation",
     "Column",
     "Comparison",
     "Lines",
