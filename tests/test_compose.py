@@ -177,7 +177,7 @@ def test_compiled_after(dynamo, compiled):
 
 
 def test_compiled_after_by_name(dynamo):
-    # BUG: a denoiser that was named is not looked up again: dynamo traces our own code.
+    # Was: a denoiser that was named is not looked up again: dynamo traces our own code.
     _, graphs, _ = plainly(wrapped)
     torch.compiler.reset()
     (pipe, kwargs), backend = tiny(), Backend()
@@ -335,7 +335,7 @@ def test_a_cache_that_is_enabled_later_is_refused():
 
 
 def test_a_cache_that_is_applied_by_hand_is_refused():
-    # BUG: apply_…_cache() sets no _cache_config, so is_cache_enabled does not know of it.
+    # Was: apply_…_cache() sets no _cache_config, so is_cache_enabled does not know of it.
     pipe, _ = tiny()
     config = hooks.TaylorSeerCacheConfig(cache_interval=3, use_lite_mode=True)
     hooks.apply_taylorseer_cache(pipe.transformer, config)

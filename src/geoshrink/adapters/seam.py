@@ -159,10 +159,15 @@ class Seam:
     def check_caches(self) -> None:
         """Two accelerators over one model would each spoil what the other measures."""
         for module in self.denoisers:
-            if cached(module):
+            remedy = None
+            if getattr(getattr(module, "_orig_mod", module), "_is_cached", False):
+                remedy = "cache_dit.disable_cache(pipe)"
+            elif cached(module):
+                remedy = "its disable_cache()"
+            if remedy is not None:
                 raise ValueError(
-                    f"{type(module).__name__} has a cache enabled; use one or the other: "
-                    "call its disable_cache() first, or remove() geoshrink"
+                    f"{type(module).__name__} has a cache enabled; use one or the other: call "
+                    f"{remedy} first, or remove() geoshrink"
                 )
 
     # -- the loop's beginning and end
