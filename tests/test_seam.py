@@ -10,6 +10,7 @@ import copy
 import functools
 import gc
 import inspect
+import io
 import logging
 import weakref
 from collections.abc import Callable, Iterator
@@ -815,3 +816,29 @@ def test_offloaded_modules_are_not_touched_at_skipped_stages():
         call(pipe, kwargs)
         assert moves.count == 2 * BUDGET
     assert torch.equal(call(pipe, kwargs), plain)
+
+
+# --- what a user sees --------------------------------------------------------------------------
+
+
+def test_the_progress_bar_and_one_line_say_what_was_done(caplog):
+    pipe, kwargs = tiny("FluxPipeline")
+    shown = io.StringIO()
+    pipe.set_progress_bar_config(disable=False, file=shown, mininterval=0)
+    with caplog.at_level("INFO", logger="geoshrink"), accelerated(pipe, budget=BUDGET):
+        call(pipe, kwargs)
+    assert f"{BUDGET} exact" in shown.getvalue()
+    lines = [r.getMessage() for r in caplog.records if "stages exact" in r.getMessage()]
+    assert lines == [
+        f"geoshrink: {BUDGET} of {STEPS} stages exact, {STEPS - BUDGET} predicted, "
+        f"{STEPS / BUDGET:.1f}×"
+    ]
+
+
+def test_a_run_that_is_not_to_be_trusted_warns(caplog, monkeypatch):
+    monkeypatch.setattr("geoshrink.report.DOUBTFUL", 1e-9)
+    pipe, kwargs = tiny("FluxPipeline")
+    with accelerated(pipe, budget=BUDGET) as handle:
+        call(pipe, kwargs)
+    assert reported(handle).doubtful and "do not trust this run" in str(reported(handle))
+    assert any("do not trust" in r.getMessage() for r in caplog.records)

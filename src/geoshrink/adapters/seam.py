@@ -45,6 +45,7 @@ class Seam:
     ):
         self.host = weakref.ref(host)
         self.schedulers, self.denoisers = list(schedulers), list(denoisers)
+        self.attached = list(denoisers)  # a run may go over some of them only, or over later ones
         self.reader, self.options, self.find = reader, options, find
         self.loop: Loop | None = None
         self.bar: Any = None
@@ -146,7 +147,8 @@ class Seam:
         return host is not None and running(lambda candidate: candidate is host) is not None
 
     def shares_denoisers(self, host: Any) -> bool:
-        own = {id(module) for module in self.denoisers}
+        mine = self.host()
+        own = {id(m) for m in [*self.attached, *([] if mine is None else self.find(mine))]}
         return any(id(module) in own for module in self.reader.find_denoisers(host))
 
     def mine(self, loop: Loop) -> bool:
