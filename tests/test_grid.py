@@ -8,12 +8,12 @@ import math
 from typing import Any
 
 import numpy as np
-import oracle
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import oracle
 from geoshrink.grid import PREDICTIONS, Grid, Track
 from geoshrink.plan import Plan
 

@@ -7,12 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import oracle
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import oracle
 from geoshrink.anchors import geometric_anchors, sigma_anchors, uniform_anchors
 from geoshrink.grid import Grid
 from geoshrink.plan import METHODS, VERSION, Plan

@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import oracle
 import pytest
 import torch
 from torch import Tensor
 
+import oracle
 from geoshrink import Plan, Report, Run, sample
 
 F64 = torch.float64

@@ -11,13 +11,13 @@ from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
-import oracle
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import oracle
 from geoshrink.retention import (
     RULES,
     Blocks,

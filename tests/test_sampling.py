@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import oracle
 import pytest
 import torch
 from torch import Tensor
 
+import oracle
 from geoshrink import Blocks, Grid, Plan, Rule, Run, register_output, sample
 from geoshrink.solvers import SOLVERS
 

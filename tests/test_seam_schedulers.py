@@ -11,9 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import oracle
 import pytest
 import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+import oracle
+from geoshrink import Plan, Report, Run, accelerate
 from test_seam import (
     EARLY,
     accelerated,
@@ -26,10 +30,6 @@ from test_seam import (
     reported,
     tiny,
 )
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
-
-from geoshrink import Plan, Report, Run, accelerate
 
 d: Any = pytest.importorskip("diffusers")
 image: Any = pytest.importorskip("hosts.image")
