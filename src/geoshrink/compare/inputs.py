@@ -1,0 +1,128 @@
+"""What people pass to `geoshrink compare`, checked before anything expensive runs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import os
+import shlex
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .. import comparing
+from ..adapters import accelerate
+from ..adapters.diffusers import find_denoisers, find_schedulers
+from ..bench.metrics.image import psnr, ssim
+from ..comparing import DIRECT, FULL, GEOSHRINK, OURS, middle, png
+from ..page import Column, Page, Picture, Table
+from ..page.media import Animation, Media
+from ..plan import METHODS
+from ..report import ADVICE, Report
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+#: Arguments of a call that compare sets itself, and those that would take the steps from it.
+OURS_TO_SET = ("num_inference_steps", "generator", "output_type", "return_dict")
+GRIDS = ("sigmas", "timesteps")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`model` is a folder that diffusers saved, or a builder 'package.module:function'."""
+
+    model: str
+    prompts: tuple[str, ...] = ()
+    steps: int = 50
+    budgets: tuple[int, ...] = (7, 10, 15)
+    guidance: float | None = None
+    seed: int = 0
+    height: int | None = None
+    width: int | None = None
+    frames: int | None = None
+    dtype: str | None = None
+    device: str | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Everything that can be refused without loading a model."""
+        if not self.budgets:
+            raise ValueError("no budgets: give at least one")
+        for budget in self.budgets:
+            if budget < 4:
+                raise ValueError(f"budget {budget} is too small: at least 4 stages are queried")
+            if budget >= self.steps:
+                raise ValueError(f"budget {budget} is not below the {self.steps} steps")
+        for what in ("budgets", "prompts"):
+            object.__setattr__(self, what, tuple(dict.fromkeys(getattr(self, what))))
+        if not all(prompt.strip() for prompt in self.prompts):
+            raise ValueError("a prompt is empty")
+        if self.dtype not in (None, *DTYPES):
+            raise ValueError(f"unknown dtype {self.dtype!r}; choose one of {', '.join(DTYPES)}")
+        check_device(self.device)
+        for name in (*OURS_TO_SET, *GRIDS):
+            if name in self.kwargs:
+                raise ValueError(f"compare sets the steps and the output: leave out {name!r}")
+
+    @property
+    def name(self) -> str:
+        folder = Path(self.model)
+        return folder.resolve().name if folder.is_dir() else self.model
+
+    def command(self) -> str:
+        words = ["geoshrink", "compare", self.model]
+        words += ["--prompts", *self.prompts] if self.prompts else []
+        words += ["--steps", str(self.steps), "--budgets", *map(str, self.budgets)]
+        words += ["--seed", str(self.seed)]
+        for name in ("guidance", "height", "width", "frames", "dtype", "device"):
+            if (value := getattr(self, name)) is not None:
+                words += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
+        words += ["--kwargs", json.dumps(dict(self.kwargs))] if self.kwargs else []
+        return shlex.join(words)
+
+
+def read_prompts(path: Path) -> list[str]:
+    """One prompt a line; blank lines are left out."""
+    prompts = [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
+    if not prompts:
+        raise ValueError(f"{path} holds no prompts: write one on each line")
+    return prompts
+
+
+def read_kwargs(text: str) -> dict[str, Any]:
+    try:
+        kwargs = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"--kwargs is no JSON: {error}; got {text!r}") from None
+    if not isinstance(kwargs, dict):
+        raise ValueError(f'--kwargs must be a JSON object like {{"eta": 0.5}}, got {text!r}')
+    return kwargs
+
+
+def check_device(device: str | None) -> None:
+    try:
+        kind = torch.device(device or "cpu").type
+    except RuntimeError:
+        raise ValueError(f"unknown device {device!r}: cuda, cuda:1, mps or cpu") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {device!r}: torch sees no CUDA device here")
+
+
+def check_out(out: Path) -> None:
+    """The page can be written, as far as can be told without writing."""
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder: name the page, like {out / 'index.html'}")
+    above = next(p for p in out.absolute().parents if p.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise ValueError(f"{out} cannot be written: {above} is no folder to write to")
