@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
-import json
-import logging
-import os
-import shlex
-import sys
-import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
-from functools import partial
-from importlib import import_module
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .. import comparing
-from ..adapters import accelerate
-from ..adapters.diffusers import find_denoisers, find_schedulers
-from ..bench.metrics.image import psnr, ssim
-from ..comparing import DIRECT, FULL, GEOSHRINK, OURS, middle, png
-from ..page import Column, Page, Picture, Table
-from ..page.media import Animation, Media
+from ..comparing import DIRECT, FULL, GEOSHRINK, OURS, middle
+from ..page import Column, Page, Table
+from ..page.media import Media
 from ..plan import METHODS
-from ..report import ADVICE, Report
+from ..report import ADVICE
 from .inputs import Settings, check_out
 from .pipeline import load, quiet
 from .running import Cost, measure
 from .showing import FPS, Scores, medium, score, shown
-
 
 
 @dataclass(frozen=True)

@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 import os
-import shlex
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
 
-from .. import comparing
 from ..adapters import accelerate
-from ..adapters.diffusers import find_denoisers, find_schedulers
-from ..bench.metrics.image import psnr, ssim
-from ..comparing import DIRECT, FULL, GEOSHRINK, OURS, middle, png
-from ..page import Column, Page, Picture, Table
-from ..page.media import Animation, Media
-from ..plan import METHODS
-from ..report import ADVICE, Report
+from ..adapters.diffusers import find_schedulers
 from .inputs import DTYPES, GRIDS, OURS_TO_SET, Settings
-
 
 
 def load(settings: Settings) -> tuple[Any, dict[str, Any]]:

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-import json
-import logging
-import os
-import shlex
-import sys
-import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
-from functools import partial
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from .. import comparing
-from ..adapters import accelerate
-from ..adapters.diffusers import find_denoisers, find_schedulers
 from ..bench.metrics.image import psnr, ssim
-from ..comparing import DIRECT, FULL, GEOSHRINK, OURS, middle, png
-from ..page import Column, Page, Picture, Table
+from ..comparing import png
+from ..page import Picture
 from ..page.media import Animation, Media
-from ..plan import METHODS
-from ..report import ADVICE, Report
 
 #: Where diffusers' outputs hold what they show; the first three are video.
 SHOWN = ("frames", "videos", "video", "images", "image")
