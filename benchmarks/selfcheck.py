@@ -43,7 +43,8 @@ def main() -> None:
                 setting = (steps, shift, guidance, budget, name)
                 rows.append((*setting, report.self_check or 0.0, score, base))
     lines = [f"# {(__doc__ or '').splitlines()[0]}", ""]
-    lines += [f"Made by `python benchmarks/selfcheck.py` on {torch.cuda.get_device_name()}."]
+    where = torch.cuda.get_device_name() if args.device.startswith("cuda") else "a CPU"
+    lines += [f"Made by `python benchmarks/selfcheck.py` on {where}."]
     lines += [*(__doc__ or "").splitlines()[3:], "", "## By self-check", ""]
     lines += [
         "| method | self-check | settings | PSNR, lowest – median – highest | behind direct |"
