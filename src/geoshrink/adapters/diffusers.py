@@ -115,8 +115,17 @@ def parts(host: Any) -> dict[str, Any]:
 
 
 def find_schedulers(host: Any) -> list[Any]:
-    found = [c for c in parts(host).values() if hasattr(c, "set_timesteps") and hasattr(c, "step")]
-    return list({id(c): c for c in found}.values())
+    return list(named_schedulers(host).values())
+
+
+def named_schedulers(host: Any) -> dict[str, Any]:
+    """A host's schedulers by the names of its components; one with two names counts once."""
+    found: dict[str, Any] = {}
+    for name, part in parts(host).items():
+        steps = hasattr(part, "set_timesteps") and hasattr(part, "step")
+        if steps and all(part is not other for other in found.values()):
+            found[name] = part
+    return found
 
 
 def find_denoisers(host: Any) -> list[nn.Module]:

@@ -34,6 +34,9 @@ class Loop:
     def __init__(self, seam: Seam, host: Any, counted: bool):
         self.seam, self.host = seam, weakref.ref(host)
         self.counted = counted  # the host runs the loop itself, and knows its length
+        self.owned = seam.owned_by(host)
+        self.switches = switches_of(host)
+        self.signatures: dict[int, inspect.Signature] = {}  # of each scheduler's step
         self.schedulers: list[Any] = []
         self.rounds = 0  # opened so far
         self.total: int | None = None  # rounds of the whole loop, known after the first step
@@ -66,8 +69,10 @@ class Loop:
 
     def has_scheduler_of(self, host: Any) -> bool:
         """Whether the host still has one of the schedulers that we are attached to."""
-        own = {id(s) for s in self.seam.schedulers}
-        return any(id(s) in own for s in self.seam.reader.find_schedulers(host))
+        if any(getattr(host, name, None) is scheduler for name, scheduler in self.owned):
+            return True
+        self.owned = self.seam.owned_by(host)
+        return bool(self.owned)
 
     def expects(self, code: CodeType | None) -> bool:
         """Whether denoiser calls from this code belong to the loop: the first stage shows which."""
@@ -110,7 +115,7 @@ class Loop:
 
     def decide(self, key: tuple) -> bool:
         """Whether the stage that opens with this call is skipped."""
-        flags = guidance_flags(self.host())
+        flags = tuple(bool_of(self.host(), name) for name in self.switches)
         self.switched = self.exact_calls is not None and (
             self.exact_calls[:1] != [key] or flags != self.flags
         )
@@ -153,7 +158,9 @@ class Loop:
     # -- step calls
 
     def step(self, scheduler: Any, original: Callable, args: tuple, kwargs: dict) -> Any:
-        given = inspect.signature(original).bind(*args, **kwargs)
+        if id(scheduler) not in self.signatures:
+            self.signatures[id(scheduler)] = inspect.signature(original)
+        given = self.signatures[id(scheduler)].bind(*args, **kwargs)
         name = next(iter(given.arguments))
         output, x = given.arguments[name], given.arguments.get("sample")
         if not self.stepped:
@@ -290,11 +297,10 @@ class Loop:
         )
 
 
-def guidance_flags(host: Any) -> tuple:
-    """The host's own switches (do_classifier_free_guidance …), where it has them as properties."""
+def switches_of(host: Any) -> list[str]:
+    """The names of the host's own switches (do_classifier_free_guidance …)."""
     names = [n for n in dir(type(host)) if n.startswith("do_")]
-    switches = [n for n in names if isinstance(getattr(type(host), n), property)]
-    return tuple((name, bool_of(host, name)) for name in switches)
+    return [n for n in names if isinstance(getattr(type(host), n), property)]
 
 
 def bool_of(host: Any, name: str) -> bool | None:

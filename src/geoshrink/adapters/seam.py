@@ -25,6 +25,7 @@ class Reader(Protocol):
     """What an adapter knows of its hosts."""
 
     def find_schedulers(self, host: Any) -> list[Any]: ...
+    def named_schedulers(self, host: Any) -> dict[str, Any]: ...
     def find_denoisers(self, host: Any) -> list[nn.Module]: ...
     def grid_of(
         self, scheduler: Any, host: Any, order: int, timestep: Any
@@ -141,10 +142,19 @@ class Seam:
     # -- whose loop is it
 
     def is_host(self, candidate: Any) -> bool:
+        loop = self.loop
+        if loop is not None and loop.counted and candidate is loop.host():
+            return True  # known already: looking at its components takes longer than a prediction
         return bool(self.reader.find_schedulers(candidate))
 
     def is_running(self, host: Any) -> bool:
         return host is not None and running(lambda candidate: candidate is host) is not None
+
+    def owned_by(self, host: Any) -> list[tuple[str, Any]]:
+        """(name, scheduler) of those of a host's schedulers that we are attached to."""
+        own = {id(scheduler) for scheduler in self.schedulers}
+        found = self.reader.named_schedulers(host)
+        return [(name, scheduler) for name, scheduler in found.items() if id(scheduler) in own]
 
     def shares_denoisers(self, host: Any) -> bool:
         mine = self.host()

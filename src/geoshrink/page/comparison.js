@@ -1,5 +1,20 @@
 "use strict";
 
+// An animation from its first frame. A browser plays on what it has shown before, so that two would
+// run apart; at an address of its own it starts when it is put on the page.
+async function restarted(picture) {
+  if (!("moving" in picture.dataset)) return picture;
+  try {
+    const address = URL.createObjectURL(await (await fetch(picture.src)).blob());
+    picture.src = address;
+    await picture.decode();
+    URL.revokeObjectURL(address);
+  } catch {
+    // It is shown all the same, where it happens to be.
+  }
+  return picture;
+}
+
 // A comparison: two methods of one subject, wiped against each other.
 function startComparison(root) {
   const find = (selector) => root.querySelector(selector);
@@ -9,17 +24,18 @@ function startComparison(root) {
   const picks = [...root.querySelectorAll(".sheet button")];
   const subjects = [...root.querySelectorAll(".subjects button")];
   let subject = "0";
+  let turns = 0;
 
   const pick = (of, by) =>
     picks.find(({ dataset }) => dataset.subject === of && dataset.method === by);
-  const copy = (button) => button.querySelector(".media").firstElementChild.cloneNode(true);
+  const original = (button) => button.querySelector(".media").firstElementChild;
+  const copy = (button) => original(button).cloneNode(true);
 
-  function showSide(side) {
+  function showSide(side, shown, picture) {
     const select = selects[side];
-    const shown = pick(subject, select.value);
     const box = document.createElement("div");
     box.className = "media";
-    box.append(copy(shown));
+    box.append(picture);
     const tag = document.createElement("span");
     tag.className = "tag";
     tag.textContent = select.selectedOptions[0].textContent;
@@ -28,8 +44,16 @@ function startComparison(root) {
     if (reading) reading.textContent = shown.querySelector(".score").textContent;
   }
 
+  async function showBoth() {
+    const turn = ++turns;
+    const shown = Object.values(selects).map((select) => pick(subject, select.value));
+    const pictures = await Promise.all(shown.map((button) => restarted(copy(button))));
+    if (turn !== turns) return; // another choice was made meanwhile
+    Object.keys(selects).forEach((side, i) => showSide(side, shown[i], pictures[i]));
+  }
+
   function show() {
-    Object.keys(selects).forEach(showSide);
+    showBoth();
     const methods = [selects.left.value, selects.right.value];
     for (const button of subjects)
       button.setAttribute("aria-pressed", button.dataset.subject === subject);
@@ -37,6 +61,13 @@ function startComparison(root) {
       const { subject: of, method } = button.dataset;
       button.setAttribute("aria-pressed", of === subject && methods.includes(method));
     }
+  }
+
+  // The boxes take the shape of the first picture.
+  async function fit(picture) {
+    if (!picture.decode) return;
+    await picture.decode();
+    root.style.setProperty("--ratio", picture.naturalWidth / picture.naturalHeight);
   }
 
   function moveTo(percent) {
@@ -69,6 +100,7 @@ function startComparison(root) {
 
   for (const button of subjects)
     button.querySelector(".media").append(copy(pick(button.dataset.subject, "0")));
+  fit(original(picks[0])).catch(() => {});
   moveTo(wipe.value);
   show();
 }

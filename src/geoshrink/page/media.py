@@ -6,7 +6,7 @@ import io
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from geoshrink.page.markup import element
 
@@ -26,18 +26,24 @@ class Picture:
 
     data: bytes
     alt: str
+    moving: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         picture_type(self.data)
 
     def html(self) -> str:
         source = f"data:{picture_type(self.data)};base64,{b64encode(self.data).decode()}"
-        return element("img", src=source, alt=self.alt)
+        return element("img", src=source, alt=self.alt, data_moving=self.moving)
 
 
 @dataclass(frozen=True)
 class Animation(Picture):
-    """An encoded animated WEBP or PNG file; it plays on its own and starts over at its end."""
+    """An encoded animated WEBP or PNG file; it plays on its own and starts over at its end.
+
+    `data-moving` tells the script, which starts two that are compared at the same moment.
+    """
+
+    moving: ClassVar[bool] = True
 
     @classmethod
     def of(cls, frames: Sequence[Image], alt: str, fps: float = 16.0) -> Animation:

@@ -13,9 +13,14 @@ class Section(Protocol):
 
 
 def paragraphs(text: str, class_: str | None = None) -> Markup:
-    """The text, one paragraph for each run of lines between blank ones."""
+    """The text, one paragraph for each run of lines between blank ones; `so` is code."""
     parts = (part.strip() for part in re.split(r"\n\s*\n", text))
-    return join(element("p", part, class_=class_) for part in parts if part)
+    return join(element("p", coded(part), class_=class_) for part in parts if part)
+
+
+def coded(text: str) -> Markup:
+    pieces = re.split(r"`([^`\n]+)`", text)
+    return join(element("code", p) if i % 2 else p for i, p in enumerate(pieces))
 
 
 def section(kind: str, title: str, *body: str, caption: str = "") -> Markup:
