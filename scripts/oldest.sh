@@ -1,13 +1,13 @@
 #!/bin/sh
 # Runs tiny Stable Diffusion and FLUX pipelines, plain and accelerated, on old releases of diffusers.
-#   scripts/oldest.sh [folder of the scratch environment]
+#   [TORCH=2.4.1] scripts/oldest.sh [folder of the scratch environment]
 # Needs Python 3.10 or 3.11 and a package index. Prints one line per release and pipeline.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 venv=${1:-$(mktemp -d)/venv}
 [ -x "$venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$venv"
 pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check"
-$pip torch==2.13.0 "numpy<2" pillow "accelerate==1.2.1" "huggingface_hub<0.26"
+$pip "torch==${TORCH:-2.13.0}" "numpy<2" pillow "accelerate==1.2.1" "huggingface_hub<0.26"
 program=$(mktemp)
 trap 'rm -f "$program"' EXIT
 cat > "$program" <<'PYTHON'
@@ -92,6 +92,7 @@ def check(build):
 for build in (sd, flux):
     torch.manual_seed(0)
     at = f"diffusers {diffusers.__version__}, transformers {transformers.__version__}"
+    at += f", torch {torch.__version__}"
     if build is flux and not hasattr(diffusers, "FluxPipeline"):
         print(f"{at}: no FLUX yet")
         continue

@@ -126,6 +126,12 @@ def test_lead_is_parted_at_blank_lines():
     assert '<p class="lead">one\nline</p><p class="lead">two</p>' in html
 
 
+def test_backticks_are_code_and_still_text():
+    html = Page("t", f"run `a <b>` now, {HOSTILE}, a lone ` stays", []).html()
+    assert "run <code>a &lt;b&gt;</code> now" in html and "a lone ` stays" in html
+    assert HOSTILE not in html
+
+
 def test_sections_come_in_order():
     html = Page("t", "", [Anchors("first", [], 1), Anchors("second", [], 1)]).html()
     assert 0 < html.index("<h2>first</h2>") < html.index("<h2>second</h2>")
@@ -198,6 +204,14 @@ def test_an_animation_stands_where_a_picture_does():
     animation = Animation.of(frames(1), "one frame")
     media = {**comparison().media, ("pear", "ours"): animation}
     assert animation.html() in comparison(media=media).html()
+
+
+def test_only_animations_are_started_together():
+    """Was: the browser played each from when it was first seen, so the wipe parted two moments."""
+    moving = Tags(Animation.of(frames(2), "a").html()).all("img")[0]
+    still = Tags(comparison().html()).all("img")[0]
+    assert "data-moving" in moving and "data-moving" not in still
+    assert '"moving" in picture.dataset' in Page("t", "", []).html()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ def all_pipelines() -> dict[str, Builder]:
     """Every tiny pipeline that builds offline, by the name of its class."""
     from hosts import image, video
 
-    return {**image.PIPELINES, **image.SLOW, **video.PIPELINES, **getattr(video, "SLOW", {})}
+    tables = (image.PIPELINES, image.SLOW, video.PIPELINES, video.MODULAR, video.FIXED)
+    return {name: build for table in tables for name, build in table.items()}
 
 
 def tensors(value: Any) -> list[Tensor]:
@@ -50,10 +51,12 @@ def tensors(value: Any) -> list[Tensor]:
 
 
 def run(pipe: Any, kwargs: dict[str, Any], steps: int = 8, seed: int = 0) -> list[Tensor]:
+    """`kwargs` may hold a function "steps" that gives the arguments which set the step count."""
     torch.manual_seed(seed)
     np.random.seed(seed)
-    generator = torch.Generator().manual_seed(seed)
-    return tensors(pipe(**kwargs, num_inference_steps=steps, generator=generator))
+    call = {"steps": lambda steps: {"num_inference_steps": steps}, **kwargs}
+    counted = call.pop("steps")(steps)
+    return tensors(pipe(**call, **counted, generator=torch.Generator().manual_seed(seed)))
 
 
 def same(a: list[Tensor], b: list[Tensor]) -> bool:

@@ -39,8 +39,8 @@ def main() -> None:
         "plumbing is right, not how good the pictures are.",
         "",
         "Each is run plain, at full budget (bit-identical), with 5 of 8 stages (real denoiser "
-        "calls counted), again, with 10 steps, and after `remove()` (bit-identical, no attribute "
-        "left).",
+        "calls counted), again, with 10 steps (where the call says how many), and after `remove()` "
+        "(bit-identical, no attribute left). Modular pipelines are their denoising blocks.",
         "",
         "| pipeline | budget 5 of 8 steps | why | result |",
         "|---|---|---|---|",

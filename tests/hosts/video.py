@@ -2,9 +2,9 @@
 
 ``PIPELINES[name]()`` returns a pipeline of that diffusers class (a variant in brackets) and the
 keyword arguments of a call, without ``num_inference_steps`` and ``generator``. ``FIXED`` holds
-classes whose call takes no ``num_inference_steps``; ``MODULAR`` holds modular pipelines, made of
-their denoising blocks alone, whose call returns a dictionary. Latents are asked for wherever the
-class can return them.
+classes whose call takes no ``num_inference_steps``: their "steps" gives what it takes instead.
+``MODULAR`` holds modular pipelines, made of their denoising blocks alone, whose call returns a
+dictionary. Latents are asked for wherever the class can return them.
 """
 
 from __future__ import annotations
@@ -1433,7 +1433,7 @@ def _() -> Host:
         transformer=helios_model(), vae=wan_vae(), scheduler=d.HeliosScheduler(gamma=0.3), **NO_TEXT
     )
     call = {"history_sizes": [4, 2, 1], "num_latent_frames_per_chunk": 2}
-    call["pyramid_num_inference_steps_list"] = [3, 3, 3]
+    call["steps"] = lambda steps: {"pyramid_num_inference_steps_list": [steps] * 3}
     return pipe, {**embeds(), **size(5, 128), **call}
 
 
@@ -1462,7 +1462,7 @@ def _() -> Host:
     features = {"condition_sequence_1_residue": ids, "molecule_iid": ids}
     return pipe, {
         "padding_mask": yes, "is_in_context_conditioning": ~yes, "supports_local_latent": yes,
-        "conditioning_features": features,
+        "conditioning_features": features, "steps": lambda _: {},
     }
 
 

@@ -27,15 +27,17 @@ NOT_SOLVERS = (
     "Amused", "BlockRefinement", "CMStochastic", "DDPMWuerstchen", "FlowMatchLCM", "HeliosDMD",
     "LCM", "SCM", "TCD", "UnCLIP", "VQDiffusion",
 )  # fmt: skip
-#: Pipelines that look into the denoiser between its calls, or steer by its gradients.
+#: Pipelines that look into the denoiser, or do more with its outputs than give them to step.
 INTRUSIVE = (
-    "LEdits",
-    "StableDiffusionAttendAndExcite",
-    "StableDiffusionPix2PixZero",
+    "CycleDiffusion", "LEdits", "RFD4Proteina", "SemanticStableDiffusion",
+    "StableDiffusionAttendAndExcite", "StableDiffusionPipelineSafe", "StableDiffusionPix2PixZero",
     "StableDiffusionSAG",
-)
+)  # fmt: skip
 #: Pipelines that swap the scheduler's state under our hands, or go through its steps twice.
 REFUSED = ("StableDiffusionPanorama", "TextToVideoZero")
+#: Solvers in σ whose x is x₀ + σ·ε.
+EXPLODING = ("Euler", "Heun", "KDPM2", "LMS")
+PREDICTIONS = {"v_prediction": "v", "sample": "sample"}
 #: Components that belong to a pipeline but are no part of its denoising loop.
 NOT_DENOISERS = (
     "connector", "image_encoder", "movq", "projection", "safety", "text", "vae", "vocoder", "vqgan",
@@ -132,10 +134,11 @@ def find_denoisers(host: Any) -> list[nn.Module]:
     found = []
     for name, module in parts(host).items():
         plain = getattr(module, "_orig_mod", module)
-        foreign = not type(plain).__module__.startswith("diffusers.")
+        homes = [kind.__module__ for kind in type(plain).__mro__]
+        foreign = not any(home.startswith("diffusers.") for home in homes)
         if not isinstance(module, nn.Module) or foreign:
             continue
-        encoder = "autoencoder" in type(plain).__module__
+        encoder = any("autoencoder" in home for home in homes)
         if not encoder and not any(word in name for word in NOT_DENOISERS):
             found.append(module)
     return found
@@ -170,13 +173,13 @@ def grid_of(scheduler: Any, host: Any, order: int, timestep: Any) -> tuple[Grid,
     if name.startswith(NOT_SOLVERS):
         reason = f"{name} is no ODE solver"
     elif type(host).__name__.startswith(INTRUSIVE):
-        reason = f"{type(host).__name__} looks into the denoiser"
+        reason = f"{type(host).__name__} looks into the denoiser or its outputs"
     elif stages <= FEW_STEPS:
         reason = f"{stages} stages leave nothing to skip"
     try:
         if len(points) != stages + 1:
             raise ValueError(f"{len(points)} σ for {stages} stages")
-        prediction = "flow" if flow else "epsilon"
+        prediction = "flow" if flow else PREDICTIONS.get(said(scheduler), "epsilon")
         grid = Grid.of(points, prediction=prediction, alphas=None if flow else "ve")
         return grid, reason
     except ValueError as error:
@@ -197,13 +200,25 @@ def first_index(scheduler: Any, timestep: Any) -> int:
     return int(found[0]) if len(found) else 0
 
 
+def said(scheduler: Any) -> str:
+    """What a scheduler's config says of the model's outputs."""
+    return getattr(scheduler, "config", {}).get("prediction_type", "")
+
+
+def knows_data(scheduler: Any) -> bool:
+    """Whether the data are known from x and the output of a stage of this scheduler."""
+    name = type(scheduler).__name__
+    if hasattr(scheduler, "sigmas") and coordinate(scheduler)[1]:
+        return not name.startswith("MiniMaxH3")  # whose velocity points from noise to data
+    return name.startswith(EXPLODING)
+
+
 def coordinate(scheduler: Any) -> tuple[list[float], bool]:
     """(time at every timestep and at the end, whether it is a flow's σ)."""
-    config = getattr(scheduler, "config", {})
     flow = (
-        type(scheduler).__name__.startswith("FlowMatch")
-        or config.get("prediction_type") == "flow_prediction"
-        or bool(config.get("use_flow_sigmas"))
+        type(scheduler).__name__.startswith(("FlowMatch", "MiniMaxH3"))
+        or said(scheduler) == "flow_prediction"
+        or bool(getattr(scheduler, "config", {}).get("use_flow_sigmas"))
     )
     sigmas = getattr(scheduler, "sigmas", None)
     if sigmas is not None and len(sigmas) == len(scheduler.timesteps) + 1:

@@ -22,6 +22,7 @@ from ..outputs import children
 from ..plan import Plan
 from ..report import ADVICE, Report
 from ..run import Run
+from .memory import Memory
 from .stack import stack
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Loop:
         self.counted = counted  # the host runs the loop itself, and knows its length
         self.owned = seam.owned_by(host)
         self.switches = switches_of(host)
+        self.memory = Memory(list(seam.reader.parts(host).values()))
         self.signatures: dict[int, inspect.Signature] = {}  # of each scheduler's step
         self.schedulers: list[Any] = []
         self.rounds = 0  # opened so far
@@ -92,6 +94,8 @@ class Loop:
             if self.skipping and not self.alive():
                 self.seam.close()  # the loop was left by an exception: this call is not its own
                 return call(*args, **kwargs)
+        if self.skipping and len(self.calls) == 1:
+            self.memory.save(self.host())
         if self.skipping and not self.counted and len(self.calls) > len(self.exact_calls or ()):
             raise RuntimeError(
                 f"stage {self.stage} was skipped, but its scheduler was not stepped before the "
@@ -173,6 +177,7 @@ class Loop:
             for argument, value in given.arguments.items():
                 if value is output:
                     given.arguments[argument] = predicted
+            self.memory.restore()
             result = original(*given.args, **given.kwargs)
         else:
             result = original(*args, **kwargs)
@@ -235,6 +240,11 @@ class Loop:
         if self.plan is not None:
             return Run(self.follow(grid))
         options = dict(self.seam.options)
+        if options.get("space") == "data" and not self.seam.reader.knows_data(scheduler):
+            raise ValueError(
+                f"space='data' needs to know what the outputs of {type(scheduler).__name__} say "
+                "about the data, and geoshrink does not: leave it out"
+            )
         if reason is not None:
             self.notes.append((0, f"{reason}: every stage is queried"))
             self.plan = Plan.of(grid)

@@ -24,9 +24,11 @@ from .stack import caller, running
 class Reader(Protocol):
     """What an adapter knows of its hosts."""
 
+    def parts(self, host: Any) -> dict[str, Any]: ...
     def find_schedulers(self, host: Any) -> list[Any]: ...
     def named_schedulers(self, host: Any) -> dict[str, Any]: ...
     def find_denoisers(self, host: Any) -> list[nn.Module]: ...
+    def knows_data(self, scheduler: Any) -> bool: ...
     def grid_of(
         self, scheduler: Any, host: Any, order: int, timestep: Any
     ) -> tuple[Grid, str | None]: ...
@@ -72,6 +74,8 @@ class Seam:
         host = self.host()
         if callable(getattr(type(host), "progress_bar", None)):
             self.hook(host, "progress_bar", self.on_progress_bar)
+        if callable(getattr(type(host), "maybe_free_model_hooks", None)):
+            self.hook(host, "maybe_free_model_hooks", self.on_end)
 
     def hook(self, owner: Any, name: str, handler: Callable) -> None:
         before = owner.__dict__.get(name)
@@ -133,6 +137,12 @@ class Seam:
     def on_progress_bar(self, host: Any, original: Callable, args: tuple, kwargs: dict) -> Any:
         self.bar = original(*args, **kwargs)
         return self.bar
+
+    def on_end(self, host: Any, original: Callable, args: tuple, kwargs: dict) -> Any:
+        """A pipeline's last act: a loop that has not begun will not begin any more."""
+        if self.loop is not None and not self.loop.rounds and self.mine(self.loop):
+            self.abort()
+        return original(*args, **kwargs)
 
     def show(self, exact: int) -> None:
         """The host's own progress bar says how many stages were queried."""

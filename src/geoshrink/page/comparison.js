@@ -25,6 +25,7 @@ function startComparison(root) {
   const subjects = [...root.querySelectorAll(".subjects button")];
   let subject = "0";
   let turns = 0;
+  let at = wipe.value;
 
   const pick = (of, by) =>
     picks.find(({ dataset }) => dataset.subject === of && dataset.method === by);
@@ -74,6 +75,8 @@ function startComparison(root) {
     wipe.value = percent;
     stage.style.setProperty("--wipe", `${wipe.value}%`);
     wipe.setAttribute("aria-valuetext", `${wipe.value}% left`);
+    if (["0", "100"].includes(at) && at !== wipe.value) showBoth(); // what was hidden stood still
+    at = wipe.value;
   }
 
   function follow(event) {
