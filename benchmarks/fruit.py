@@ -55,7 +55,7 @@ def main() -> None:
         for shift in (1.0, 3.0):
             velocity = model.velocity(labels, guidance)
             sigmas = model.sigmas(steps, shift)
-            full = model.pixels(sample(velocity, noise, sigmas))
+            full = model.values(sample(velocity, noise, sigmas))
             rows = {name: [] for name in ("direct", "direct, AB2", *METHODS)}
             budgets = (7, 10, 15, 20)
             for budget in budgets:
@@ -65,7 +65,7 @@ def main() -> None:
                 for name, options in METHODS.items():
                     runs[name] = sample(velocity, noise, sigmas, budget, **options)
                 for name, x in runs.items():
-                    by_seed = psnr(model.pixels(x), full).reshape(seeds, samples).mean(1)
+                    by_seed = psnr(model.values(x), full).reshape(seeds, samples).mean(1)
                     rows[name].append(by_seed)
             best = [max(v[i].mean() for v in rows.values()) for i in range(len(budgets))]
             lines += [f"\n## guidance {guidance:g}, shift {shift:g}, T = {steps}\n"]

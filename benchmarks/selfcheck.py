@@ -32,14 +32,14 @@ def main() -> None:
     rows = []
     for steps, shift, guidance in itertools.product((28, 50), (1, 3, 7), (1.5, 3, 4.5, 7)):
         velocity = model.velocity(labels, guidance)
-        full = model.pixels(sample(velocity, noise, model.sigmas(steps, shift)))
+        full = model.values(sample(velocity, noise, model.sigmas(steps, shift)))
         for budget in (5, 7, 10, 14):
             direct = sample(velocity, noise, model.sigmas(budget, shift))
-            base = float(psnr(model.pixels(direct), full).mean())
+            base = float(psnr(model.values(direct), full).mean())
             for name in ("default", "paper"):
                 grid = model.sigmas(steps, shift)
                 x, report = sample(velocity, noise, grid, budget, with_report=True, **METHODS[name])
-                score = float(psnr(model.pixels(x), full).mean())
+                score = float(psnr(model.values(x), full).mean())
                 setting = (steps, shift, guidance, budget, name)
                 rows.append((*setting, report.self_check or 0.0, score, base))
     lines = [f"# {(__doc__ or '').splitlines()[0]}", ""]

@@ -94,8 +94,8 @@ class Demo:
 
     @cached_property
     def all_scores(self) -> dict[str, tuple[Tensor, Tensor]]:
-        reference = self.model.pixels(self.outcomes[0].x)
-        pictures = {o.label: self.model.pixels(o.x) for o in self.outcomes}
+        reference = self.model.values(self.outcomes[0].x)
+        pictures = {o.label: self.model.values(o.x) for o in self.outcomes}
         return {name: (psnr(p, reference), ssim(p, reference)) for name, p in pictures.items()}
 
     def scores(self, outcome: Outcome) -> tuple[Tensor, Tensor]:

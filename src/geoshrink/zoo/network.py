@@ -1,6 +1,5 @@
-"""One small diffusion transformer for every modality: tokens in, velocity out.
+"""One small diffusion transformer for every modality: tokens in, velocity (ε, x₀) out.
 
-The output is the rectified-flow velocity v = ε − x₀ at x_σ = (1 − σ)·x₀ + σ·ε (Liu et al., 2023).
 Time and class enter by adaptive layer norm (Peebles & Xie, 2023), queries and keys are normalised
 (QK-norm), and the index `classes` stands for "no class", so that one network serves both branches
 of classifier-free guidance.
@@ -9,11 +8,13 @@ of classifier-free guidance.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+Spread = Callable[[Tensor], Tensor]
 
 
 class Patcher(nn.Module):
@@ -56,10 +57,10 @@ class Attention(nn.Module):
         self.k_norm = nn.RMSNorm(width // heads)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, seen: Tensor | None) -> Tensor:
         batch, tokens, width = x.shape
         q, k, v = self.qkv(x).reshape(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v)
+        y = F.scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v, attn_mask=seen)
         return self.out(y.transpose(1, 2).reshape(batch, tokens, width))
 
 
@@ -76,14 +77,47 @@ class Block(nn.Module):
         )
         self.modulation = zeroed(nn.Linear(condition, 6 * width))
 
-    def forward(self, x: Tensor, c: Tensor) -> Tensor:
-        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(c)[:, None].chunk(6, -1)
-        x = x + gate1 * self.attention(self.norm1(x) * (1 + scale1) + shift1)
+    def forward(self, x: Tensor, c: Tensor, spread: Spread, seen: Tensor | None) -> Tensor:
+        mods = spread(self.modulation(c)).chunk(6, -1)
+        shift1, scale1, gate1, shift2, scale2, gate2 = mods
+        x = x + gate1 * self.attention(self.norm1(x) * (1 + scale1) + shift1, seen)
         return x + gate2 * self.mlp(self.norm2(x) * (1 + scale2) + shift2)
 
 
-class DiT(nn.Module):
-    """velocity = DiT(x, σ, label); label == classes means "no class"."""
+class Trunk(nn.Module):
+    """The blocks, and what conditions them: σ and a class; `spread` says which σ a token has."""
+
+    def __init__(self, classes: int, width: int, depth: int, heads: int, condition: int):
+        super().__init__()
+        self.classes = classes
+        self.label = nn.Embedding(classes + 1, condition)
+        self.time = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, condition))
+        self.blocks = nn.ModuleList(Block(width, heads, condition) for _ in range(depth))
+        self.norm = nn.LayerNorm(width, elementwise_affine=False)
+        self.modulation = zeroed(nn.Linear(condition, 2 * width))
+
+    @property
+    def device(self) -> torch.device:
+        return self.label.weight.device
+
+    def condition(self, sigma: Tensor, label: Tensor) -> Tensor:
+        """(batch, σ-grids, condition) from σ (batch, σ-grids) and label (batch,)."""
+        waves = frequencies(sigma).to(self.label.weight.dtype)
+        return F.silu(self.time(waves) + self.label(label)[:, None])
+
+    def trunk(self, h: Tensor, c: Tensor, spread: Spread, seen: Tensor | None = None) -> Tensor:
+        for block in self.blocks:
+            h = block(h, c, spread, seen)
+        shift, scale = spread(self.modulation(c)).chunk(2, -1)
+        return self.norm(h) * (1 + scale) + shift
+
+
+class DiT(Trunk):
+    """output = DiT(x, σ, label); label == classes means "no class".
+
+    `length`, for a one-dimensional extent, is the number of tokens of each sample that are not
+    padding: padding is not looked at, and its output is zero.
+    """
 
     def __init__(
         self,
@@ -95,31 +129,70 @@ class DiT(nn.Module):
         heads: int = 4,
         condition: int = 96,
     ):
-        super().__init__()
+        super().__init__(classes, width, depth, heads, condition)
         self.patcher = Patcher(shape, patch)
-        self.classes = classes
         self.embed = nn.Linear(self.patcher.features, width)
         self.position = nn.Parameter(0.02 * torch.randn(self.patcher.tokens, width))
-        self.label = nn.Embedding(classes + 1, condition)
-        self.time = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, condition))
-        self.blocks = nn.ModuleList(Block(width, heads, condition) for _ in range(depth))
-        self.norm = nn.LayerNorm(width, elementwise_affine=False)
-        self.modulation = zeroed(nn.Linear(condition, 2 * width))
         self.head = zeroed(nn.Linear(width, self.patcher.features))
 
-    def forward(self, x: Tensor, sigma: Tensor, label: Tensor) -> Tensor:
-        c = F.silu(self.time(frequencies(sigma)) + self.label(label))
+    def forward(
+        self, x: Tensor, sigma: Tensor, label: Tensor, length: Tensor | None = None
+    ) -> Tensor:
         h = self.embed(self.patcher.fold(x)) + self.position
-        for block in self.blocks:
-            h = block(h, c)
-        shift, scale = self.modulation(c)[:, None].chunk(2, -1)
-        return self.patcher.unfold(self.head(self.norm(h) * (1 + scale) + shift))
+        valid = None
+        if length is not None:
+            valid = torch.arange(self.patcher.tokens, device=x.device) < length[:, None]
+        seen = None if valid is None else valid[:, None, None]
+        h = self.trunk(h, self.condition(sigma[:, None], label), lambda m: m, seen)
+        out = self.head(h)
+        if valid is not None:
+            out = out * valid[..., None]
+        return self.patcher.unfold(out)
+
+
+class JointDiT(Trunk):
+    """outputs = JointDiT(xs, σ, label): several modalities in one sequence, each at its own σ.
+
+    xs is one tensor per modality, σ is (batch, modalities).
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[Sequence[int]],
+        patches: Sequence[Sequence[int]],
+        classes: int,
+        width: int = 256,
+        depth: int = 6,
+        heads: int = 4,
+        condition: int = 96,
+    ):
+        super().__init__(classes, width, depth, heads, condition)
+        patchers = [Patcher(*pair) for pair in zip(shapes, patches)]
+        self.patchers = nn.ModuleList(patchers)
+        self.sizes = [p.tokens for p in patchers]
+        self.embeds = nn.ModuleList(nn.Linear(p.features, width) for p in patchers)
+        self.position = nn.Parameter(0.02 * torch.randn(sum(self.sizes), width))
+        self.heads = nn.ModuleList(zeroed(nn.Linear(width, p.features)) for p in patchers)
+
+    def forward(
+        self, xs: Sequence[Tensor], sigma: Tensor, label: Tensor, length: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        folded = [p.fold(x) for p, x in zip(self.patchers, xs)]  # type: ignore[operator]
+        h = torch.cat([embed(f) for embed, f in zip(self.embeds, folded)], 1) + self.position
+        h = self.trunk(h, self.condition(sigma, label), self.spread)
+        parts = zip(self.patchers, self.heads, h.split(self.sizes, 1))
+        return tuple(p.unfold(head(part)) for p, head, part in parts)  # type: ignore[operator]
+
+    def spread(self, m: Tensor) -> Tensor:
+        """(batch, modalities, n) → (batch, tokens, n)."""
+        parts = [m[:, i : i + 1].expand(-1, size, -1) for i, size in enumerate(self.sizes)]
+        return torch.cat(parts, 1)
 
 
 def frequencies(sigma: Tensor, dim: int = 256) -> Tensor:
     """cos and sin of 1000·σ at geometrically spaced frequencies (Vaswani et al., 2017)."""
     ladder = torch.arange(dim // 2, device=sigma.device, dtype=torch.float32) / (dim // 2)
-    angle = 1000 * sigma[:, None].float() * torch.exp(-math.log(10000) * ladder)
+    angle = 1000 * sigma[..., None].float() * torch.exp(-math.log(10000) * ladder)
     return torch.cat([angle.cos(), angle.sin()], dim=-1)
 
 

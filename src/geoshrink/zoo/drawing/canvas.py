@@ -1,0 +1,68 @@
+"""The paper everything is drawn on: colours, labelled tiles, small files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import ExifTags, Image, ImageDraw, ImageFont
+
+DESCRIPTION = ExifTags.Base.ImageDescription
+PAPER, INK, MUTED, RULE = "#fdfdfc", "#1e2326", "#5b646b", "#d5d7d2"
+TEXT, GAP = 19, 10  # pixels: legible where a phone shows 800 of them as 390
+
+
+def contact_sheet(tiles: Sequence[Image.Image], labels: Sequence[str], columns: int) -> Image.Image:
+    """Tiles of one size in rows, each beneath its label."""
+    if not tiles or len(tiles) != len(labels):
+        raise ValueError(f"a sheet needs a label per tile, got {len(tiles)} and {len(labels)}")
+    width, height = tiles[0].size
+    line = TEXT + 5
+    rows = -(-len(tiles) // columns)
+    extent = (columns * (width + GAP) + GAP, rows * (line + height + GAP) + GAP)
+    sheet = Image.new("RGB", extent, PAPER)
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(TEXT)
+    for i, (tile, label) in enumerate(zip(tiles, labels)):
+        x = GAP + i % columns * (width + GAP)
+        y = GAP // 2 + i // columns * (line + height + GAP)
+        pen.text((x, y), shortened(label, width, font), INK, font)
+        sheet.paste(tile, (x, y + line))
+    return sheet
+
+
+def shortened(label: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
+    """The label, or as much of it as is no wider than `width`, with dots at its end."""
+    if font.getlength(label) <= width:
+        return label
+    while label and font.getlength(label + "...") > width:
+        label = label[:-1]
+    return label.rstrip() + "..."
+
+
+def save_picture(
+    image: Image.Image, path: Path, limit: int = 250_000, notes: dict[str, str] | None = None
+) -> None:
+    """A WEBP of at most `limit` bytes: lossless where that is enough, else as good as it allows.
+
+    notes   text kept inside the file, for notes_of
+    """
+    exif = Image.Exif()
+    exif[DESCRIPTION] = json.dumps(notes or {})
+    image.save(path, lossless=True, method=6, exif=exif)
+    for quality in (95, 90, 80, 70):
+        if path.stat().st_size <= limit:
+            return
+        image.save(path, quality=quality, method=6, exif=exif)
+    if path.stat().st_size > limit:
+        raise ValueError(f"{path.name} does not fit into {limit} bytes; draw it smaller")
+
+
+def notes_of(path: Path) -> dict[str, str]:
+    """What save_picture was told to keep; nothing where another program made the file."""
+    with Image.open(path) as image:
+        text = image.getexif().get(DESCRIPTION, "{}")
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {}

@@ -1,0 +1,54 @@
+"""A spoken digit and a handwritten one: the pair (picture (1, 8, 8), waveform (1, samples)).
+
+The pictures are scikit-learn's; which picture goes with which recording is drawn anew each time,
+so that the digit is all that the two share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .base import Data, Modality
+from .pictures import picture_of
+from .sound import Sound, spoken
+
+
+class Audiovisual(Modality):
+    sound = Sound()
+
+    def read(self, path: Path) -> Data:
+        try:
+            from sklearn.datasets import load_digits
+        except ImportError:
+            raise ImportError("the handwritten digits are scikit-learn's: install it") from None
+        heard, seen = self.sound.read(path), cast(Any, load_digits())
+        order = np.argsort(seen.target, kind="stable")
+        pictures = torch.from_numpy(seen.images[order].astype(np.float32))
+        counts = torch.from_numpy(np.bincount(seen.target, minlength=10))
+        return Data((heard.parts[0], pictures, counts), heard.labels, heard.classes, heard.facts)
+
+    def batch(self, data: Data, pick: Tensor) -> tuple[tuple[Tensor, ...], None]:
+        waves, pictures, counts = data.parts
+        digit = data.labels[pick] // (len(data.classes) // 10)
+        first = (counts.cumsum(0) - counts)[digit]
+        drawn = (torch.rand(len(pick), device=pick.device) * counts[digit]).long()
+        return (pictures[first + drawn][:, None] / 8 - 1, spoken(waves, pick)), None
+
+    def values(
+        self, x: Sequence[Tensor], facts: dict[str, Any], lengths: Sequence[int] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """(pictures in [0, 1], waveforms)."""
+        return (x[0].float().clamp(-1, 1) + 1) / 2, self.sound.values(x[1], facts)
+
+    def decode(
+        self, x: Sequence[Tensor], facts: dict[str, Any], lengths: Sequence[int] | None
+    ) -> list[Any]:
+        """A pair (PIL image, waveform) per sample."""
+        pictures = [picture_of(pixels) for pixels in self.values(x, facts)[0]]
+        return list(zip(pictures, self.sound.decode(x[1], facts, lengths)))

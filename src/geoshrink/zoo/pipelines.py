@@ -1,0 +1,393 @@
+"""`fruit` and `digits-av` as diffusers pipelines: the diffusers path with trained weights.
+
+    pipe = pipeline("fruit", scheduler="unipc")
+    pipe(["Kiwi 1"], num_inference_steps=20, guidance_scale=2.0).images[0].save("kiwi.png")
+
+An example of wrapping one's own model, too: the network is a ModelMixin, so that diffusers can save
+and load it, and the pipeline is the usual loop "network, guidance, scheduler.step". Nothing here
+knows of acceleration. A saved folder is loaded by FruitPipeline.from_pretrained(folder).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .modalities.pictures import Pictures, picture_of
+from .modalities.sound import Sound
+from .model import Model, load
+from .network import DiT, JointDiT
+
+try:
+    from diffusers.configuration_utils import ConfigMixin, register_to_config
+    from diffusers.models.modeling_utils import ModelMixin
+    from diffusers.pipelines.pipeline_utils import DiffusionPipeline
+    from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
+    from diffusers.schedulers.scheduling_flow_match_euler_discrete import (
+        FlowMatchEulerDiscreteScheduler,
+    )
+    from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
+    from diffusers.schedulers.scheduling_utils import SchedulerMixin
+    from diffusers.utils.outputs import BaseOutput
+    from diffusers.utils.torch_utils import randn_tensor
+except ImportError as error:
+    raise ImportError("pipelines need diffusers: pip install 'geoshrink[diffusers]'") from error
+
+TRAIN_TIMESTEPS = 1000  # a timestep is 1000·σ
+OUTPUT_TYPES = ("pil", "np", "pt", "latent")
+Callback = Callable[[Any, int, Any, dict[str, Any]], dict[str, Any]]
+
+
+# --- the networks ------------------------------------------------------------------------------
+
+
+class FruitTransformer(ModelMixin, ConfigMixin):
+    """The velocity of pictures; class_labels == classes means "no class"."""
+
+    @register_to_config
+    def __init__(
+        self,
+        shape: Sequence[int],
+        patch: Sequence[int],
+        classes: int,
+        width: int = 256,
+        depth: int = 6,
+        heads: int = 4,
+        condition: int = 96,
+    ):
+        super().__init__()
+        self.network = DiT(shape, patch, classes, width, depth, heads, condition)
+
+    def forward(
+        self, hidden_states: Tensor, timestep: Tensor, class_labels: Tensor
+    ) -> tuple[Tensor]:
+        return (self.network(hidden_states, timestep / TRAIN_TIMESTEPS, class_labels),)
+
+
+class DigitsTransformer(ModelMixin, ConfigMixin):
+    """The velocities of pictures and waveforms, each at a time of its own."""
+
+    @register_to_config
+    def __init__(
+        self,
+        shapes: Sequence[Sequence[int]],
+        patches: Sequence[Sequence[int]],
+        classes: int,
+        width: int = 192,
+        depth: int = 6,
+        heads: int = 3,
+        condition: int = 96,
+    ):
+        super().__init__()
+        self.network = JointDiT(shapes, patches, classes, width, depth, heads, condition)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        audio_hidden_states: Tensor,
+        timestep: Tensor,
+        audio_timestep: Tensor,
+        class_labels: Tensor,
+    ) -> tuple[Tensor, ...]:
+        sigma = torch.stack([timestep, audio_timestep], 1) / TRAIN_TIMESTEPS
+        return self.network((hidden_states, audio_hidden_states), sigma, class_labels)
+
+
+# --- the pipelines -----------------------------------------------------------------------------
+
+
+@dataclass
+class FruitOutput(BaseOutput):
+    images: Any  # PIL images, an array (n, height, width, channels), or a tensor
+
+
+@dataclass
+class DigitsOutput(BaseOutput):
+    images: Any
+    audios: Any  # an array or a tensor (n, samples) at 8 kHz; latents are (n, 1, samples)
+
+
+class ZooPipeline(DiffusionPipeline):
+    """What both pipelines need around their loops."""
+
+    model_cpu_offload_seq = "transformer"
+    transformer: Any
+    scheduler: Any
+    _guidance_scale = 1.0
+    _num_timesteps = 0
+
+    @property
+    def guidance_scale(self) -> float:
+        return self._guidance_scale
+
+    @property
+    def do_classifier_free_guidance(self) -> bool:
+        return self._guidance_scale > 1
+
+    @property
+    def num_timesteps(self) -> int:
+        return self._num_timesteps
+
+    def encode_labels(self, labels: int | str | Sequence[int | str]) -> Tensor:
+        """Class numbers from numbers or names, after as many "no class" where guidance needs it."""
+        names, none = list(self.config["classes"]), self.transformer.config.classes
+        numbers = []
+        for label in [labels] if isinstance(labels, (int, str)) else labels:
+            number = names.index(label) if label in names else label
+            if not isinstance(number, int) or not 0 <= number < none:
+                raise ValueError(
+                    f"no class {label!r}: give a number below {none}, or one of "
+                    f"{', '.join(map(repr, names[:3]))} … (see pipe.config.classes)"
+                )
+            numbers.append(number)
+        free = [none] * len(numbers) * self.do_classifier_free_guidance
+        return torch.tensor(free + numbers, device=self._execution_device)
+
+    def prepare_latents(self, shape: Sequence[int], generator: Any, latents: Any) -> Tensor:
+        device, dtype = self._execution_device, self.transformer.dtype
+        if latents is None:
+            return randn_tensor(tuple(shape), generator, device, dtype)
+        if tuple(latents.shape) != tuple(shape):
+            raise ValueError(f"latents must be of shape {tuple(shape)}, got {tuple(latents.shape)}")
+        return latents.to(device, dtype)
+
+    def twice(self, x: Tensor) -> Tensor:
+        """Both branches of guidance in one batch."""
+        return torch.cat([x, x]) if self.do_classifier_free_guidance else x
+
+    def guided(self, velocity: Tensor) -> Tensor:
+        if not self.do_classifier_free_guidance:
+            return velocity
+        free, given = velocity.chunk(2)
+        return free + self.guidance_scale * (given - free)
+
+
+class FruitPipeline(ZooPipeline):
+    """A picture of each label."""
+
+    def __init__(
+        self, transformer: FruitTransformer, scheduler: SchedulerMixin, classes: Sequence[str] = ()
+    ):
+        super().__init__()
+        self.register_modules(transformer=transformer, scheduler=scheduler)
+        self.register_to_config(classes=list(classes))
+
+    @classmethod
+    def of(cls, name: str = "fruit", scheduler: Any = None, **options: Any) -> FruitPipeline:
+        """From the zoo; `options` are those of zoo.load. The scheduler is one, or its kind."""
+        model = zoo_model(cls, name, options)
+        transformer = filled(FruitTransformer, model)
+        return cls(transformer, as_scheduler(scheduler, model.judged_at["shift"]), model.classes)
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        labels: int | str | Sequence[int | str],
+        num_inference_steps: int = 50,
+        guidance_scale: float = 3.0,
+        generator: Any = None,
+        latents: Any = None,
+        output_type: str = "pil",
+        return_dict: bool = True,
+        callback_on_step_end: Callback | None = None,
+    ) -> Any:
+        check_output_type(output_type)
+        self._guidance_scale = guidance_scale
+        class_labels = self.encode_labels(labels)
+        n = len(class_labels) // (1 + self.do_classifier_free_guidance)
+        latents = self.prepare_latents((n, *self.transformer.config.shape), generator, latents)
+        timesteps = set_timesteps(self.scheduler, num_inference_steps, self._execution_device)
+        self._num_timesteps = len(timesteps)
+
+        with self.progress_bar(total=len(timesteps)) as bar:  # type: ignore[call-arg]
+            for i, t in enumerate(timesteps):
+                velocity = self.transformer(
+                    hidden_states=self.twice(latents),
+                    timestep=t.expand(len(class_labels)),
+                    class_labels=class_labels,
+                )[0]
+                velocity = self.guided(velocity)
+                latents = self.scheduler.step(velocity, t, latents, return_dict=False)[0]
+                if callback_on_step_end is not None:
+                    changed = callback_on_step_end(self, i, t, {"latents": latents})
+                    latents = changed.pop("latents", latents)
+                bar.update()
+
+        images = pictures(latents, output_type)
+        self.maybe_free_model_hooks()
+        return FruitOutput(images=images) if return_dict else (images,)
+
+
+class DigitsPipeline(ZooPipeline):
+    """A handwritten and a spoken digit of each label, made together on two grids of σ."""
+
+    audio_scheduler: Any
+
+    def __init__(
+        self,
+        transformer: DigitsTransformer,
+        scheduler: SchedulerMixin,
+        audio_scheduler: SchedulerMixin,
+        classes: Sequence[str] = (),
+    ):
+        super().__init__()
+        self.register_modules(
+            transformer=transformer, scheduler=scheduler, audio_scheduler=audio_scheduler
+        )
+        self.register_to_config(classes=list(classes))
+
+    @classmethod
+    def of(
+        cls,
+        name: str = "digits-av",
+        scheduler: Any = None,
+        audio_scheduler: Any = None,
+        **options: Any,
+    ) -> DigitsPipeline:
+        """From the zoo; `options` are those of zoo.load. A kind of scheduler serves both."""
+        model = zoo_model(cls, name, options)
+        shift, audio_shift = model.judged_at["shift"]
+        if audio_scheduler is None and isinstance(scheduler, str):
+            audio_scheduler = scheduler
+        return cls(
+            filled(DigitsTransformer, model),
+            as_scheduler(scheduler, shift),
+            as_scheduler(audio_scheduler, audio_shift),
+            model.classes,
+        )
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        labels: int | str | Sequence[int | str],
+        num_inference_steps: int = 30,
+        guidance_scale: float = 3.0,
+        generator: Any = None,
+        latents: Any = None,
+        audio_latents: Any = None,
+        output_type: str = "pil",
+        return_dict: bool = True,
+        callback_on_step_end: Callback | None = None,
+    ) -> Any:
+        check_output_type(output_type)
+        self._guidance_scale = guidance_scale
+        class_labels = self.encode_labels(labels)
+        n = len(class_labels) // (1 + self.do_classifier_free_guidance)
+        shape, audio_shape = self.transformer.config.shapes
+        latents = self.prepare_latents((n, *shape), generator, latents)
+        audio_latents = self.prepare_latents((n, *audio_shape), generator, audio_latents)
+        device = self._execution_device
+        timesteps = set_timesteps(self.scheduler, num_inference_steps, device)
+        audio_timesteps = set_timesteps(self.audio_scheduler, num_inference_steps, device)
+        self._num_timesteps = len(timesteps)
+
+        with self.progress_bar(total=len(timesteps)) as bar:  # type: ignore[call-arg]
+            for i, (t, audio_t) in enumerate(zip(timesteps, audio_timesteps)):
+                velocity, audio_velocity = self.transformer(
+                    hidden_states=self.twice(latents),
+                    audio_hidden_states=self.twice(audio_latents),
+                    timestep=t.expand(len(class_labels)),
+                    audio_timestep=audio_t.expand(len(class_labels)),
+                    class_labels=class_labels,
+                )
+                velocity, audio_velocity = self.guided(velocity), self.guided(audio_velocity)
+                latents = self.scheduler.step(velocity, t, latents, return_dict=False)[0]
+                audio_latents = self.audio_scheduler.step(
+                    audio_velocity, audio_t, audio_latents, return_dict=False
+                )[0]
+                if callback_on_step_end is not None:
+                    now = {"latents": latents, "audio_latents": audio_latents}
+                    changed = callback_on_step_end(self, i, t, now)
+                    latents = changed.pop("latents", latents)
+                    audio_latents = changed.pop("audio_latents", audio_latents)
+                bar.update()
+
+        images, audios = pictures(latents, output_type), waves(audio_latents, output_type)
+        self.maybe_free_model_hooks()
+        return DigitsOutput(images=images, audios=audios) if return_dict else (images, audios)
+
+
+PIPELINES = {"fruit": FruitPipeline, "digits-av": DigitsPipeline}
+
+
+def pipeline(name: str = "fruit", scheduler: Any = None, **options: Any) -> Any:
+    """A model of the zoo as a pipeline; the scheduler is "euler", "unipc", "dpm++" or your own."""
+    if name not in PIPELINES:
+        raise ValueError(f"no pipeline for {name!r}; there is one for {', '.join(PIPELINES)}")
+    return PIPELINES[name].of(name, scheduler, **options)
+
+
+# --- schedulers, weights, outputs --------------------------------------------------------------
+
+
+def flow_scheduler(kind: str = "euler", shift: float = 3.0) -> Any:
+    """A solver of dx/dσ = v on the grid of zoo.shifted_sigmas, or very nearly."""
+    flow: dict[str, Any] = dict(
+        prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=shift
+    )
+    if kind == "euler":
+        return FlowMatchEulerDiscreteScheduler(shift=shift)
+    if kind == "unipc":
+        return UniPCMultistepScheduler(**flow)
+    if kind == "dpm++":
+        return DPMSolverMultistepScheduler(**flow)
+    raise ValueError(f"no scheduler {kind!r}: choose 'euler', 'unipc' or 'dpm++', or give your own")
+
+
+def as_scheduler(given: Any, shift: float) -> Any:
+    """A scheduler from its kind, from itself or, from None, Euler's."""
+    if given is None or isinstance(given, str):
+        return flow_scheduler(given or "euler", shift)
+    return given
+
+
+def set_timesteps(scheduler: Any, steps: int, device: Any) -> Tensor:
+    """The scheduler's timesteps; one that takes σ gets 1 … 1/steps and shifts them itself."""
+    options: dict[str, Any] = {}
+    if "sigmas" in inspect.signature(scheduler.set_timesteps).parameters:
+        options["sigmas"] = np.linspace(1, 1 / steps, steps)
+    scheduler.set_timesteps(steps, device=device, **options)
+    scheduler.set_begin_index(0)  # whole timesteps may repeat: the first is not to be looked up
+    return scheduler.timesteps
+
+
+def zoo_model(kind: type, name: str, options: dict[str, Any]) -> Model:
+    if not issubclass(kind, PIPELINES.get(name, ())):
+        raise ValueError(
+            f"{kind.__name__} is no pipeline for {name!r}: see zoo.pipelines.PIPELINES"
+        )
+    return load(name, **options)
+
+
+def filled(kind: Any, model: Model) -> Any:
+    """The transformer with the weights of a model of the zoo."""
+    transformer = kind(classes=len(model.classes), **model.recipe.network)
+    transformer.network.load_state_dict(model.network.state_dict())
+    return transformer.to(model.device).eval().requires_grad_(False)
+
+
+def check_output_type(output_type: str) -> None:
+    if output_type not in OUTPUT_TYPES:
+        raise ValueError(f"no output_type {output_type!r}; choose one of {', '.join(OUTPUT_TYPES)}")
+
+
+def pictures(latents: Tensor, output_type: str) -> Any:
+    if output_type == "latent":
+        return latents
+    pixels = Pictures().values(latents, {})
+    if output_type == "pil":
+        return [picture_of(p) for p in pixels]
+    return pixels.permute(0, 2, 3, 1).cpu().numpy() if output_type == "np" else pixels
+
+
+def waves(latents: Tensor, output_type: str) -> Any:
+    if output_type == "latent":
+        return latents
+    values = Sound().values(latents, {}).clamp(-1, 1)
+    return values if output_type == "pt" else values.cpu().numpy()
