@@ -1,4 +1,4 @@
-"""The two places in a network where caches act: the residual of the whole stack, or every branch."""
+"""The two places in a network where caches act: the residual of the stack, or every branch."""
 
 from __future__ import annotations
 
