@@ -71,6 +71,7 @@ class BranchSession(Session):
         self.modules = [branch for block in self.stack.branches for branch in block]
         self.full = True
         self.shape: Any = None
+        self.parts: dict[int, list[int]] = {}  # a branch of text and tokens has two outputs
 
     def decide(self) -> bool:
         """Whether this stage runs in full."""
@@ -84,15 +85,21 @@ class BranchSession(Session):
 
     def call(self, branch: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         if branch == 0:
-            known = self.shape == args[0].shape
+            shape = [t.shape for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
+            known = self.shape == shape
             self.full = self.decide() or not known
             if self.full:
-                self.shape = args[0].shape
+                self.shape = shape
                 self.evaluated.append(self.stage)
         if not self.full:
-            return self.predict(branch, args)
+            parts = self.parts[branch]
+            predicted = tuple(self.predict(key, args) for key in parts)
+            return predicted if len(parts) > 1 else predicted[0]
         output = forward(*args, **kwargs)
-        self.observe(branch, output)
+        several = output if isinstance(output, tuple) else (output,)
+        self.parts[branch] = [branch + len(self.modules) * j for j in range(len(several))]
+        for key, part in zip(self.parts[branch], several):
+            self.observe(key, part)
         return output
 
     def run(self) -> Outcome:

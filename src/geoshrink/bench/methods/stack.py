@@ -36,8 +36,18 @@ class Stack:
     read: Callable[[int, Any], Streams]
 
 
+#: diffusers' transformers: whether a block returns the tokens before the text.
+TOKENS_FIRST = {
+    "FluxTransformer2DModel": False,
+    "SD3Transformer2DModel": False,
+    "HunyuanVideoTransformer3DModel": True,
+}
+#: The modules of a block that are branches, or parts of one whose outputs nothing else needs.
+BRANCHES = ("attn", "attn2", "ff", "ff_context", "proj_mlp", "proj_out")
+
+
 def stack_of(network: nn.Module) -> Stack:
-    """The stack of a network of the zoo."""
+    """The stack of a network of the zoo, or of diffusers' FLUX, SD3 and HunyuanVideo."""
     if isinstance(network, Trunk):
         blocks: tuple[Any, ...] = tuple(network.blocks)
         return Stack(
@@ -47,7 +57,32 @@ def stack_of(network: nn.Module) -> Stack:
             put=lambda i, streams: streams[0],
             read=lambda i, output: (output,),
         )
+    if type(network).__name__ in TOKENS_FIRST:
+        return joint_stack(network, TOKENS_FIRST[type(network).__name__])
     raise TypeError(f"no list of blocks is known for a {type(network).__name__}")
+
+
+def joint_stack(network: Any, tokens_first: bool) -> Stack:
+    """Blocks over tokens and text; the last may give up the text (SD3)."""
+    blocks = (*network.transformer_blocks, *getattr(network, "single_transformer_blocks", ()))
+
+    def branches(block: nn.Module) -> tuple[nn.Module, ...]:
+        found = [getattr(block, name, None) for name in BRANCHES]
+        return tuple(module for module in found if isinstance(module, nn.Module))
+
+    def take(i: int, args: tuple, kwargs: dict) -> Streams:
+        given = dict(zip(("hidden_states", "encoder_hidden_states"), args)) | kwargs
+        return given["hidden_states"], given["encoder_hidden_states"]
+
+    def put(i: int, streams: Streams) -> Any:
+        tokens, text = (*streams, None)[:2]
+        return (tokens, text) if tokens_first else (text, tokens)
+
+    def read(i: int, output: Any) -> Streams:
+        tokens, text = output if tokens_first else output[::-1]
+        return (tokens,) if text is None else (tokens, text)
+
+    return Stack(blocks, tuple(map(branches, blocks)), take, put, read)
 
 
 @contextmanager
