@@ -51,6 +51,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     compare.add_argument("--device", help="cuda where there is one unless said")
     compare.add_argument("--kwargs", default="{}", help="more arguments of the call, as JSON")
     compare.set_defaults(run=run_compare)
+    bench = commands.add_parser("bench", help="every method on the models of the zoo")
+    acts = bench.add_subparsers(dest="act", required=True)
+    run = acts.add_parser("run", help="run a suite, or what is missing of it")
+    run.add_argument("suite", help="a YAML file, or the name of a suite (see list)")
+    run.add_argument("--out", type=Path, help="folder of the cells; bench/NAME unless given")
+    resume = acts.add_parser("resume", help="go on with a folder")
+    resume.add_argument("out", type=Path)
+    for part in (run, resume):
+        part.add_argument("--device", default="cpu")
+        part.add_argument("--shard", default="1/1", help="i/n: the i-th of n parts of the cells")
+        part.add_argument("--weights", type=Path, help="folder of the models' weights")
+    acts.add_parser("list", help="the suites and methods there are")
+    bench.set_defaults(run=run_bench)
     args = parser.parse_args(argv)
     try:
         return args.run(args)
@@ -93,6 +106,21 @@ def run_compare(args: argparse.Namespace) -> int:
     )
     run_compare(settings, args.out)
     return 0
+
+
+def run_bench(args: argparse.Namespace) -> int:
+    from .bench import command
+
+    if args.act == "list":
+        print(command.listing())
+        return 0
+    options = dict(device=args.device, shard=args.shard, weights=args.weights)
+    if args.act == "resume":
+        progress = command.resume(args.out, **options)
+    else:
+        out = args.out or Path("bench") / Path(args.suite).stem
+        progress = command.run(args.suite, out, **options)
+    return 1 if progress.failed else 0
 
 
 if __name__ == "__main__":

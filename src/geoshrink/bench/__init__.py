@@ -1,1 +1,1 @@
-"""Measuring: metrics, and later the rivals, the runner and the report."""
+"""Measuring: the methods, the metrics, and the runner that never loses a cell."""

@@ -1,0 +1,137 @@
+"""A suite: which models, settings, methods and budgets are run. A YAML file, or a dictionary.
+
+    name: fruit
+    samples: 32            # per seed
+    seeds: 5
+    models:
+      fruit: {budgets: [7, 10], guidance: [1.5, 3], shift: [1, 3]}
+      motion: {}           # budgets, guidance, shift, steps: the model's own where left out
+    methods: [direct, published, FORA, {TaylorSeer: {order: 2}}]
+    latency: true          # time each method alone, after all else
+
+Cells come in the order of the file: what matters most first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..zoo.recipes import RECIPES
+from .methods.registry import METHODS
+
+KEYS = {"name", "samples", "seeds", "models", "methods", "latency", "converged", "repeats"}
+SETTINGS = {"budgets", "guidance", "shift", "steps", "interval", "lengths"}
+BUDGETS = (10, 15, 20)
+
+
+@dataclass(frozen=True)
+class Suite:
+    name: str
+    models: dict[str, dict[str, Any]]
+    methods: list[tuple[str, dict[str, Any]]]
+    samples: int = 32
+    seeds: int = 5
+    converged: int = 800  # steps of the second reference
+    latency: bool = False
+    repeats: int = 5
+    source: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    def settings(self) -> list[dict[str, Any]]:
+        """Every model × guidance × shift, as the specification of a reference."""
+        found = []
+        for model, given in self.models.items():
+            own = RECIPES[model].judged_at
+            steps = given.get("steps", own["steps"])
+            for guidance in many(given.get("guidance", own["guidance"])):
+                for shift in shifts(given.get("shift", own["shift"]), RECIPES[model].joint):
+                    found.append(
+                        dict(
+                            model=model,
+                            steps=steps,
+                            guidance=guidance,
+                            shift=shift,
+                            interval=given.get("interval"),
+                            lengths=given.get("lengths"),
+                            samples=self.samples,
+                            seeds=self.seeds,
+                        )
+                    )
+        return found
+
+    def cells(self) -> list[dict[str, Any]]:
+        """Every setting × budget × method."""
+        found = []
+        for setting in self.settings():
+            for budget in many(self.models[setting["model"]].get("budgets", list(BUDGETS))):
+                for method, options in self.methods:
+                    found.append(
+                        dict(setting=setting, budget=budget, method=method, options=options)
+                    )
+        return found
+
+
+def many(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def shifts(value: Any, joint: bool) -> list[Any]:
+    """A list of shifts; of a model with two σ-grids each is a pair."""
+    if not joint:
+        return many(value)
+    pairs = value if isinstance(value[0], (list, tuple)) else [value]
+    return [list(pair) for pair in pairs]
+
+
+def read(source: str | Path | Mapping[str, Any]) -> Suite:
+    """A suite from a YAML file or a dictionary; mistakes are quoted."""
+    if isinstance(source, Mapping):
+        given, where = dict(source), "the suite"
+    else:
+        given, where = load(Path(source)), str(source)
+    check(where, given, KEYS, "key")
+    for key in ("models", "methods"):
+        if not given.get(key):
+            raise ValueError(f"{where} has no {key}")
+    models = {}
+    for model, settings in dict(given["models"]).items():
+        if model not in RECIPES:
+            raise ValueError(f"{where}: no model {model!r}; the zoo has {', '.join(RECIPES)}")
+        check(f"{where}: {model}", settings or {}, SETTINGS, "setting")
+        models[model] = dict(settings or {})
+    methods = [method_of(where, item) for item in given["methods"]]
+    rest = {k: v for k, v in given.items() if k in ("samples", "seeds", "latency", "repeats")}
+    converged = int(given.get("converged", 800))
+    name = str(given.get("name", "suite"))
+    return Suite(name, models, methods, converged=converged, source=given, **rest)
+
+
+def load(path: Path) -> dict[str, Any]:
+    try:
+        import yaml
+    except ImportError:
+        raise ImportError("suites need PyYAML: pip install 'geoshrink[bench]'") from None
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is no YAML: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold keys such as models and methods, not {found!r}")
+    return found
+
+
+def check(where: str, given: Mapping[str, Any], known: set[str], what: str) -> None:
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise ValueError(
+            f"{where}: unknown {what} {unknown[0]!r}; there are {', '.join(sorted(known))}"
+        )
+
+
+def method_of(where: str, item: Any) -> tuple[str, dict[str, Any]]:
+    name, options = (item, {}) if isinstance(item, str) else next(iter(dict(item).items()))
+    if name not in METHODS:
+        raise ValueError(f"{where}: no method {name!r}; there are {', '.join(METHODS)}")
+    return name, dict(options or {})

@@ -1,0 +1,296 @@
+"""The runner: cells are whole or missing, a killed run goes on, nothing is hidden."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from cases import small_case
+from geoshrink.bench import command, store, suite, summary
+from geoshrink.bench import runner as running
+from geoshrink.bench.methods.base import Method, Outcome
+from geoshrink.bench.methods.registry import METHODS
+from geoshrink.cli import main
+
+torch.set_num_threads(1)
+SUITE = {
+    "name": "tiny",
+    "samples": 2,
+    "seeds": 2,
+    "converged": 20,
+    "models": {"fruit": {"budgets": [3, 4], "guidance": [1.0, 2.0], "shift": 3.0, "steps": 6}},
+    "methods": ["FORA", {"FORA": {"interval": 1}}],
+}
+
+
+@pytest.fixture(autouse=True)
+def small_model(monkeypatch):
+    """Whatever the model, a network of three blocks."""
+
+    def load(name, device="cpu", folder=None):
+        model = small_case().model
+        model.facts["sha256"] = "0" * 64
+        return model
+
+    monkeypatch.setattr(running, "load", load)
+
+
+def run(folder, **options):
+    return command.run(SUITE, folder, quiet=True, **options)
+
+
+# Cells
+
+
+def test_a_cell_is_named_by_its_content():
+    spec = {"model": "fruit", "shift": [1, 2.5]}
+    assert store.name_of(spec) == store.name_of(dict(reversed(spec.items())))
+    assert store.name_of(spec) != store.name_of(spec | {"shift": [2.5, 1]})
+
+
+def test_what_is_written_is_read(tmp_path):
+    cells = store.Store(tmp_path)
+    assert cells.read({"a": 1}) is None
+    cells.write({"a": 1}, {"σ": [0.1, 2]})
+    assert cells.read({"a": 1}) == {"σ": [0.1, 2]} and cells.read({"a": 2}) is None
+    assert list(cells.cells()) == [({"a": 1}, {"σ": [0.1, 2]})]
+    assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"spec": 1}', "flip", "null"])
+def test_a_damaged_cell_counts_as_missing(tmp_path, damage):
+    cells = store.Store(tmp_path)
+    cells.write({"a": 1}, {"value": 41})
+    path = cells.path({"a": 1})
+    path.write_text(path.read_text().replace("41", "42") if damage == "flip" else damage)
+    assert cells.read({"a": 1}) is None and cells.damaged() == [path] and not list(cells.cells())
+
+
+def test_a_full_disk_leaves_the_old_cell(tmp_path, monkeypatch):
+    cells = store.Store(tmp_path)
+    cells.write({"a": 1}, {"value": 1})
+
+    def full(file):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        cells.write({"a": 1}, {"value": 2})
+    assert cells.read({"a": 1}) == {"value": 1} and len(list(tmp_path.iterdir())) == 1
+
+
+# Suites
+
+
+def test_a_suite_says_what_is_run():
+    found = suite.read(SUITE)
+    assert len(found.settings()) == 2 and len(found.cells()) == 2 * 2 * 2
+    first = found.cells()[0]
+    assert first["budget"] == 3 and first["method"] == "FORA" and first["options"] == {}
+    assert first["setting"]["guidance"] == 1.0 and first["setting"]["steps"] == 6
+    own = suite.read({"models": {"digits-av": {}, "objects": {}}, "methods": ["FORA"]}).settings()
+    assert own[0]["shift"] == [12.0, 3.0] and own[0]["steps"] == 30
+    assert own[1]["guidance"] == 7.5 and own[1]["interval"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"modles": {}}, "unknown key 'modles'"),
+        ({"models": {"vegetable": {}}}, "no model 'vegetable'; the zoo has fruit"),
+        ({"models": {"fruit": {"budget": 3}}}, "fruit: unknown setting 'budget'"),
+        ({"methods": ["FORRA"]}, "no method 'FORRA'; there are FORA"),
+        ({"methods": []}, "has no methods"),
+    ],
+)
+def test_mistakes_in_a_suite_are_quoted(change, message):
+    with pytest.raises(ValueError, match=message):
+        suite.read(SUITE | change)
+
+
+def test_a_file_that_is_no_suite(tmp_path):
+    path = tmp_path / "broken.yaml"
+    path.write_text("models: [unclosed")
+    with pytest.raises(ValueError, match=r"broken\.yaml is no YAML"):
+        suite.read(path)
+    path.write_text("just words")
+    with pytest.raises(ValueError, match="just words"):
+        suite.read(path)
+
+
+# Runs
+
+
+def test_a_run_and_the_same_again(tmp_path):
+    progress = run(tmp_path)
+    assert (progress.done, progress.kept, progress.failed) == (8, 0, [])
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.cell.json")}
+    assert len(before) == 8 and len(list(tmp_path.glob("*.reference.safetensors"))) == 2
+    progress = run(tmp_path)
+    assert (progress.done, progress.kept) == (0, 8)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    cells = list(store.Store(tmp_path).cells())
+    for spec, result in cells:
+        full = result["scores"]["PSNR"]["full"]
+        assert len(full) == 4 and len(result["scores"]["PSNR"]["converged"]) == 4
+        if spec["options"]:  # every stage in full: the reference itself
+            assert full == [999.0] * 4 and result["evaluations"] == 6
+        else:
+            assert max(full) < 200 and result["evaluations"] <= spec["budget"]
+
+
+def test_a_damaged_cell_and_a_damaged_reference_are_made_anew(tmp_path):
+    run(tmp_path)
+    wanted = {path: path.read_text() for path in tmp_path.glob("*.cell.json")}
+    broken = sorted(wanted)[:2]
+    for path in broken:
+        path.write_text("{")
+    for path in tmp_path.glob("*.reference.safetensors"):
+        path.write_bytes(path.read_bytes()[:40])
+    progress = run(tmp_path)
+    assert (progress.done, progress.kept, progress.damaged) == (2, 6, 2)
+    for path in broken:
+        assert (
+            json.loads(path.read_text())["result"]["scores"]
+            == (json.loads(wanted[path])["result"]["scores"])
+        )
+
+
+def test_shards_make_the_whole(tmp_path):
+    parts = [run(tmp_path, shard=f"{i}/3") for i in (1, 2, 3)]
+    assert [p.done for p in parts] == [3, 3, 2] and run(tmp_path).kept == 8
+    for text in ("0/3", "4/3", "one", "1/2/3"):
+        with pytest.raises(ValueError, match=f"got '{text}'"):
+            run(tmp_path, shard=text)
+
+
+class Fails(Method):
+    name = "fails"
+
+    def run(self, case, budget):
+        if budget == 3:
+            raise ZeroDivisionError("three")
+        return Outcome(case.noise, (0,))
+
+
+def test_a_method_that_raises_is_reported_and_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "fails", lambda options, training, budget: Fails())
+    given = SUITE | {"methods": ["fails", "FORA"]}
+    progress = command.run(given, tmp_path, quiet=True)
+    assert (
+        progress.done == 6 and [r for _, r in progress.failed] == ["ZeroDivisionError: three"] * 2
+    )
+    text = (tmp_path / "summary.md").read_text()
+    assert "| fails | failed |" in text
+    monkeypatch.setattr(Fails, "run", lambda self, case, budget: Outcome(case.noise, (0,)))
+    progress = command.resume(tmp_path, quiet=True)
+    assert (progress.done, progress.kept, progress.failed) == (2, 6, [])
+    assert not list(tmp_path.glob("*.error.json"))
+    assert "failed" not in (tmp_path / "summary.md").read_text()
+
+
+def test_every_method_gets_the_same_noise_and_training_has_its_own(tmp_path, monkeypatch):
+    seen = []
+
+    class Looks(Method):
+        def __init__(self, cases):
+            self.cases = cases
+
+        def run(self, case, budget):
+            seen.append((case.noise.clone(), list(case.labels), self.cases[0].noise))
+            return Outcome(case.noise, ())
+
+    make = lambda options, training, budget: Looks(training())  # noqa: E731
+    monkeypatch.setitem(METHODS, "looks", make)
+    command.run(SUITE | {"methods": ["looks"]}, tmp_path, quiet=True)
+    noises = [noise for noise, _, _ in seen]
+    assert len(seen) == 4 and all(torch.equal(noise, noises[0]) for noise in noises)
+    assert all(labels == seen[0][1] for _, labels, _ in seen)
+    rows = {tuple(row.flatten().tolist()) for row in noises[0]}
+    assert not rows & {tuple(row.flatten().tolist()) for row in seen[0][2]} and len(rows) == 4
+
+
+def test_latency_comes_last_and_is_repeated(tmp_path):
+    command.run(SUITE | {"latency": True, "repeats": 2}, tmp_path, quiet=True)
+    cells = [(s, r) for s, r in store.Store(tmp_path).cells() if s["kind"] == "latency"]
+    assert len(cells) == 8 and all(len(result["seconds"]) == 2 for _, result in cells)
+    specs = running.Runner(suite.read(SUITE | {"latency": True}), tmp_path).specs()
+    assert [s["kind"] for s in specs] == ["fidelity"] * 8 + ["latency"] * 8
+
+
+def test_the_summary(tmp_path):
+    run(tmp_path)
+    text = (tmp_path / "summary.md").read_text()
+    assert "### fruit, 6 steps, guidance 1, shift 3: PSNR, dB ↑" in text
+    assert "| FORA (interval 1) | **999.00** ± 0.00 (6 runs) |" in text
+    assert "| FORA (interval 1) | 4 |" in text and "| fruit (of 4) |" in text
+    assert summary.by_seed([1.0, 3.0, 5.0, 7.0], 2) == (4.0, pytest.approx(2.828427))
+
+
+def test_the_command(tmp_path, capsys):
+    import yaml
+
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(SUITE))
+    out = tmp_path / "out"
+    assert main(["bench", "run", str(path), "--out", str(out)]) == 0
+    assert "8 cells run, 0 kept" in capsys.readouterr().out
+    assert main(["bench", "resume", str(out)]) == 0
+    assert "0 cells run, 8 kept" in capsys.readouterr().out
+    assert main(["bench", "list"]) == 0
+    assert "FORA" in capsys.readouterr().out
+    assert main(["bench", "resume", str(tmp_path)]) == 2
+    assert "no suite.json" in capsys.readouterr().err
+
+
+PROGRAM = """
+import sys
+sys.path[:0] = {paths!r}
+import torch
+torch.set_num_threads(1)
+from cases import small_case
+from geoshrink.bench import command, runner
+from test_bench import SUITE
+
+def load(name, device="cpu", folder=None):
+    model = small_case().model
+    model.facts["sha256"] = "0" * 64
+    return model
+
+runner.load = load
+command.run(SUITE | {{"samples": 8, "converged": 100}}, sys.argv[1], quiet=True)
+"""
+
+
+def test_a_run_that_is_killed_goes_on(tmp_path):
+    """Killed again and again at any moment: every cell that is there is whole."""
+    paths = [str(Path(__file__).parent)]
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM.format(paths=paths)))
+    out, kills = tmp_path / "out", 0
+    cells = store.Store(out)
+    deadline = time.monotonic() + 120
+    seen, code = 0, None
+    while time.monotonic() < deadline:
+        process = subprocess.Popen([sys.executable, str(program), str(out)])
+        while process.poll() is None and len(cells.files()) < seen + 2:
+            time.sleep(0.005)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        code = process.wait()
+        assert not cells.damaged()
+        seen = len(cells.files())
+        if code == 0:
+            break
+    assert code == 0 and kills >= 1 and seen == 8
+    assert command.run(SUITE | {"samples": 8, "converged": 100}, out, quiet=True).kept == 8
