@@ -93,13 +93,16 @@ def test_a_full_disk_leaves_the_old_cell(tmp_path, monkeypatch):
 
 def test_a_suite_says_what_is_run():
     found = suite.read(SUITE)
-    assert len(found.settings()) == 2 and len(found.cells()) == 2 * 2 * 2
+    assert len(found.settings()) == 2 and found.settings()[0][1] == [3, 4]
+    assert len(found.cells()) == 2 * 2 * 2
     first = found.cells()[0]
     assert first["budget"] == 3 and first["method"] == "FORA" and first["options"] == {}
     assert first["setting"]["guidance"] == 1.0 and first["setting"]["steps"] == 6
-    own = suite.read({"models": {"digits-av": {}, "objects": {}}, "methods": ["FORA"]}).settings()
+    models = [{"digits-av": {}, "objects": {}}, {"objects": {"interval": [0.5, 0.9]}}]
+    own = [s for s, _ in suite.read({"models": models, "methods": ["FORA"]}).settings()]
     assert own[0]["shift"] == [12.0, 3.0] and own[0]["steps"] == 30
     assert own[1]["guidance"] == 7.5 and own[1]["interval"] is None
+    assert own[2] == own[1] | {"interval": [0.5, 0.9]}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +111,7 @@ def test_a_suite_says_what_is_run():
         ({"modles": {}}, "unknown key 'modles'"),
         ({"models": {"vegetable": {}}}, "no model 'vegetable'; the zoo has fruit"),
         ({"models": {"fruit": {"budget": 3}}}, "fruit: unknown setting 'budget'"),
-        ({"methods": ["FORRA"]}, "no method 'FORRA'; there are FORA"),
+        ({"methods": ["FORRA"]}, "no method 'FORRA'; there are direct"),
         ({"methods": []}, "has no methods"),
     ],
 )
@@ -196,6 +199,21 @@ def test_a_method_that_raises_is_reported_and_tried_again(tmp_path, monkeypatch)
     assert (progress.done, progress.kept, progress.failed) == (2, 6, [])
     assert not list(tmp_path.glob("*.error.json"))
     assert "failed" not in (tmp_path / "summary.md").read_text()
+
+
+def test_a_model_without_weights_does_not_stop_the_others(tmp_path, monkeypatch):
+    load = running.load
+
+    def without_motion(name, *rest):
+        if name == "motion":
+            raise FileNotFoundError("the weights of motion are not in zoo")
+        return load(name, *rest)
+
+    monkeypatch.setattr(running, "load", without_motion)
+    models = {"motion": {"budgets": [10]}, **SUITE["models"]}
+    progress = command.run(SUITE | {"models": models}, tmp_path, quiet=True)
+    assert progress.done == 8 and len(progress.failed) == 2
+    assert all("weights of motion" in reason for _, reason in progress.failed)
 
 
 def test_every_method_gets_the_same_noise_and_training_has_its_own(tmp_path, monkeypatch):
@@ -294,3 +312,9 @@ def test_a_run_that_is_killed_goes_on(tmp_path):
             break
     assert code == 0 and kills >= 1 and seen == 8
     assert command.run(SUITE | {"samples": 8, "converged": 100}, out, quiet=True).kept == 8
+
+
+@pytest.mark.parametrize("name", list(command.suites()))
+def test_the_suites_that_come_with_the_package(name):
+    found = suite.read(str(command.suites()[name]))
+    assert len(found.cells()) > 100 and found.samples >= 32 and found.seeds == 5

@@ -10,6 +10,7 @@ from geoshrink import zoo
 from geoshrink.bench.methods.base import Case, every, interval_for
 from geoshrink.bench.methods.caching import StackSession
 from geoshrink.bench.methods.fora import Fora, Reuse
+from geoshrink.bench.methods.registry import METHODS
 from geoshrink.bench.methods.stack import stack_of
 
 
@@ -131,3 +132,29 @@ def test_a_model_of_the_zoo():
     model = zoo.load("fruit")
     case = Case(model, ["Kiwi 1"], model.noise(1), 2.0, 6)
     assert Fora().run(case, 3).evaluated == (0, 2, 4)
+
+
+#: What makes more or fewer whole runs of 30 stages as its authors set it.
+OUT_OF_REACH = {"SpeCa": "they make"}
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_method_by_its_name(name):
+    """Near the budget in whole runs, the same twice, nothing left behind."""
+    case, budget = small_case(steps=30, depth=6), 9
+    before = plain(case)
+
+    def make():
+        return METHODS[name]({}, lambda: [small_case(steps=30, depth=6)], budget)
+
+    if name in OUT_OF_REACH:
+        with pytest.raises(ValueError, match=OUT_OF_REACH[name]):
+            make()
+        return
+    method = make()
+    outcome = method.run(case, budget)
+    assert abs(len(outcome.evaluated) - budget) <= 1 + method.adaptive
+    assert torch.isfinite(outcome.x).all() and not torch.equal(outcome.x, before)
+    assert torch.equal(method.run(case, budget).x, outcome.x)
+    assert torch.equal(plain(case), before)
+    assert all("forward" not in vars(module) for module in case.network.modules())

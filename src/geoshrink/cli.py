@@ -62,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         part.add_argument("--device", default="cpu")
         part.add_argument("--shard", default="1/1", help="i/n: the i-th of n parts of the cells")
         part.add_argument("--weights", type=Path, help="folder of the models' weights")
+        part.add_argument("--summary", type=Path, help="write the tables here, too")
     acts.add_parser("list", help="the suites and methods there are")
     bench.set_defaults(run=run_bench)
     args = parser.parse_args(argv)
@@ -114,7 +115,8 @@ def run_bench(args: argparse.Namespace) -> int:
     if args.act == "list":
         print(command.listing())
         return 0
-    options = dict(device=args.device, shard=args.shard, weights=args.weights)
+    options = dict(device=args.device, shard=args.shard)
+    options |= dict(weights=args.weights, summary=args.summary)
     if args.act == "resume":
         progress = command.resume(args.out, **options)
     else:

@@ -8,8 +8,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from .methods.registry import METHODS
-from .runner import Progress, Runner
+from .runner import Progress, Runner, device_name
 from .store import put
 from .suite import Suite, read
 from .summary import tables, wins
@@ -28,9 +30,14 @@ def run(
     device: str = "cpu",
     shard: str = "1/1",
     weights: str | Path | None = None,
+    summary: str | Path | None = None,
     quiet: bool = False,
 ) -> Progress:
-    """Runs a suite (a name, a YAML file or a dictionary) into a folder, or goes on with it."""
+    """Runs a suite (a name, a YAML file or a dictionary) into a folder, or goes on with it.
+
+    The summary is written there, and to the file `summary` where given.
+    """
+    named = source if isinstance(source, str) else "SUITE"
     known = suites()
     if isinstance(source, str) and source in known:
         source = str(known[source])
@@ -45,7 +52,9 @@ def run(
             progress_bar.update()
 
         progress = runner.run(tick)
-    write_summary(suite, runner, folder)
+    text = summarise(suite, runner, named)
+    for path in (folder / "summary.md", *([Path(summary)] if summary else [])):
+        put(path, text.encode())
     if not quiet:
         print(f"{folder}: {progress.line()}")
         for spec, reason in progress.failed:
@@ -80,15 +89,25 @@ def shard_of(text: str) -> tuple[int, int]:
     return i - 1, n
 
 
-def write_summary(suite: Suite, runner: Runner, folder: Path) -> None:
-    """summary.md: all cells of the suite, whichever shard made them."""
-    everything = Runner(suite, folder, runner.device, weights=runner.weights)
+def summarise(suite: Suite, runner: Runner, named: str) -> str:
+    """All cells of the suite, whichever shard made them."""
+    everything = Runner(suite, runner.store.folder, runner.device, weights=runner.weights)
     everything.models = runner.models
     specs = everything.specs()
-    lines = [f"# {suite.name}", "", *wins(specs, runner.store)]
+    missing = sum(runner.store.read(spec) is None for spec in specs)
+    lines = [
+        f"# {suite.name}",
+        "",
+        f"Made by `geoshrink bench run {named}`: {len(specs) - missing} of {len(specs)} cells, "
+        f"{suite.samples} samples × {suite.seeds} seeds, on {device_name(runner.device)}, torch "
+        f"{torch.__version__}. Mean ± sd over seeds. The converged flow has {suite.converged} "
+        "steps.",
+        "",
+        *wins(specs, runner.store),
+    ]
     lines += ["", "## Distance to the full run", *tables(specs, runner.store, "full")]
     lines += ["", "## Distance to the converged flow", *tables(specs, runner.store, "converged")]
-    put(folder / "summary.md", ("\n".join(lines) + "\n").encode())
+    return "\n".join(lines) + "\n"
 
 
 def listing() -> str:

@@ -6,7 +6,7 @@
     models:
       fruit: {budgets: [7, 10], guidance: [1.5, 3], shift: [1, 3]}
       motion: {}           # budgets, guidance, shift, steps: the model's own where left out
-    methods: [direct, published, FORA, {TaylorSeer: {order: 2}}]
+    methods: [direct, GeoShrink (default), FORA, {TaylorSeer: {order: 2}}]
     latency: true          # time each method alone, after all else
 
 Cells come in the order of the file: what matters most first.
@@ -30,7 +30,7 @@ BUDGETS = (10, 15, 20)
 @dataclass(frozen=True)
 class Suite:
     name: str
-    models: dict[str, dict[str, Any]]
+    models: list[tuple[str, dict[str, Any]]]
     methods: list[tuple[str, dict[str, Any]]]
     samples: int = 32
     seeds: int = 5
@@ -39,33 +39,33 @@ class Suite:
     repeats: int = 5
     source: dict[str, Any] = field(default_factory=dict, compare=False)
 
-    def settings(self) -> list[dict[str, Any]]:
-        """Every model × guidance × shift, as the specification of a reference."""
+    def settings(self) -> list[tuple[dict[str, Any], list[int]]]:
+        """(the specification of a reference, its budgets): every model × guidance × shift."""
         found = []
-        for model, given in self.models.items():
+        for model, given in self.models:
+            budgets = many(given.get("budgets", list(BUDGETS)))
             own = RECIPES[model].judged_at
             steps = given.get("steps", own["steps"])
             for guidance in many(given.get("guidance", own["guidance"])):
                 for shift in shifts(given.get("shift", own["shift"]), RECIPES[model].joint):
-                    found.append(
-                        dict(
-                            model=model,
-                            steps=steps,
-                            guidance=guidance,
-                            shift=shift,
-                            interval=given.get("interval"),
-                            lengths=given.get("lengths"),
-                            samples=self.samples,
-                            seeds=self.seeds,
-                        )
+                    setting = dict(
+                        model=model,
+                        steps=steps,
+                        guidance=guidance,
+                        shift=shift,
+                        interval=given.get("interval"),
+                        lengths=given.get("lengths"),
+                        samples=self.samples,
+                        seeds=self.seeds,
                     )
+                    found.append((setting, budgets))
         return found
 
     def cells(self) -> list[dict[str, Any]]:
         """Every setting × budget × method."""
         found = []
-        for setting in self.settings():
-            for budget in many(self.models[setting["model"]].get("budgets", list(BUDGETS))):
+        for setting, budgets in self.settings():
+            for budget in budgets:
                 for method, options in self.methods:
                     found.append(
                         dict(setting=setting, budget=budget, method=method, options=options)
@@ -95,12 +95,12 @@ def read(source: str | Path | Mapping[str, Any]) -> Suite:
     for key in ("models", "methods"):
         if not given.get(key):
             raise ValueError(f"{where} has no {key}")
-    models = {}
-    for model, settings in dict(given["models"]).items():
+    models = []
+    for model, settings in pairs_of(given["models"]):
         if model not in RECIPES:
             raise ValueError(f"{where}: no model {model!r}; the zoo has {', '.join(RECIPES)}")
         check(f"{where}: {model}", settings or {}, SETTINGS, "setting")
-        models[model] = dict(settings or {})
+        models.append((model, dict(settings or {})))
     methods = [method_of(where, item) for item in given["methods"]]
     rest = {k: v for k, v in given.items() if k in ("samples", "seeds", "latency", "repeats")}
     converged = int(given.get("converged", 800))
@@ -128,6 +128,12 @@ def check(where: str, given: Mapping[str, Any], known: set[str], what: str) -> N
         raise ValueError(
             f"{where}: unknown {what} {unknown[0]!r}; there are {', '.join(sorted(known))}"
         )
+
+
+def pairs_of(given: Any) -> list[tuple[str, Any]]:
+    """(name, settings) of a mapping, or of a list of mappings where a model comes twice."""
+    parts = [given] if isinstance(given, Mapping) else given
+    return [pair for part in parts for pair in dict(part).items()]
 
 
 def method_of(where: str, item: Any) -> tuple[str, dict[str, Any]]:

@@ -1,0 +1,139 @@
+"""EasyCache (Zhou et al., 2025) before guidance, and LazyCache (ComfyUI) after it.
+
+Both reuse the difference v − x of the last full stage, v̂ = x + (v − x)_last, as long as an estimate
+of how far v has moved since, in parts of itself, stays below a threshold:
+
+    Σ k·|x − x'|/|v_last| < threshold,    k = |v_last − v_last'|/|x_last − x_last'|
+
+with |·| the mean of absolute values. It is taken over the whole batch, which skips together: give
+one sample at a time for the authors' decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .base import Case, Method, Outcome, bytes_of
+from .output import OutputSession, Parts
+from .tuning import tuned
+
+
+class EasyCache(Method):
+    """On the network's output, each branch with its own difference; the conditional one decides.
+
+    x' is x one stage before, skipped or not. Full in the first `warm_up` stages and the last. The
+    defaults are the authors' for HunyuanVideo; for Wan2.1 they take 0.05 and 10.
+    """
+
+    name = "EasyCache"
+    adaptive = True
+
+    def __init__(self, threshold: float = 0.025, warm_up: int = 5):
+        self.threshold, self.warm_up = threshold, warm_up
+
+    def run(self, case: Case, budget: int) -> Outcome:
+        return Easy(case, self.threshold, self.warm_up).run()
+
+    @classmethod
+    def tune(cls, cases: Sequence[Case], budget: int, warm_up: int = 5) -> EasyCache:
+        """With the threshold that meets the budget on cases that are not compared."""
+        return cls(tuned(lambda t: cls(t, warm_up), cases, budget, 0.0, 10.0), warm_up)
+
+
+class LazyCache(Method):
+    """The same on the guided data prediction x̂₀, which is what ComfyUI's samplers see.
+
+    x' is x at the last full stage. Full before `start` and after `end`, in parts of the grid. We
+    look at every value where ComfyUI takes every 8th in both directions of a picture; with
+    space="output" the rule acts on the guided output instead.
+    """
+
+    name = "LazyCache"
+    adaptive = True
+
+    def __init__(
+        self, threshold: float = 0.2, start: float = 0.15, end: float = 0.95, space: str = "data"
+    ):
+        if space not in ("data", "output"):
+            raise ValueError(f"unknown space {space!r}; choose data or output")
+        self.threshold, self.start, self.end, self.space = threshold, start, end, space
+
+    def run(self, case: Case, budget: int) -> Outcome:
+        return Lazy(case, self.threshold, self.start, self.end, self.space).run()
+
+    @classmethod
+    def tune(cls, cases: Sequence[Case], budget: int, **settings) -> LazyCache:
+        """With the threshold that meets the budget on cases that are not compared."""
+        return cls(tuned(lambda t: cls(t, **settings), cases, budget, 0.0, 100.0), **settings)
+
+
+class Easy(OutputSession):
+    guided = False
+    moving = True  # x' is that of the stage before, not of the last full one
+
+    def __init__(self, case: Case, threshold: float, warm_up: int):
+        super().__init__(case)
+        self.threshold = threshold
+        self.skippable = range(warm_up, self.steps - 1)
+
+    def forget(self) -> None:
+        self.full: tuple[Parts, Parts] | None = None  # x and output of the last full stage
+        self.x: Parts = []  # x'
+        self.rate: float | None = None
+        self.total = 0.0
+
+    def change(self, a: Parts, b: Parts | None = None) -> float:
+        """The mean |a − b| (or |a|) over the conditional samples."""
+        n = len(self.case.labels)
+        moved = a if b is None else [one - other for one, other in zip(a, b)]
+        values = [part[:n].abs() for part in moved]
+        return float(sum(v.sum() for v in values)) / sum(v.numel() for v in values)
+
+    def decide(self, x: Parts) -> bool:
+        near = False
+        if self.stage not in self.skippable:
+            self.total = 0.0
+        elif self.full is not None and self.rate is not None:
+            self.total += self.rate * self.change(x, self.x) / self.change(self.full[1])
+            near = self.total < self.threshold
+            self.total = self.total if near else 0.0
+        if self.moving:
+            self.x = x
+        if near and self.full is not None:
+            self.held = max(self.held, bytes_of(*self.full, x if self.moving else None))
+        return not near
+
+    def observe(self, x: Parts, output: Parts) -> None:
+        if self.full is not None:
+            moved = self.change(x, self.full[0])
+            self.rate = self.change(output, self.full[1]) / moved if moved else None
+        self.full, self.x = (x, output), x
+        self.held = max(self.held, bytes_of(x, output))
+
+    def predict(self, x: Parts) -> Parts:
+        assert self.full is not None
+        return [now + (v - then) for now, then, v in zip(x, *self.full)]
+
+
+class Lazy(Easy):
+    guided = True
+    moving = False
+
+    def __init__(self, case: Case, threshold: float, start: float, end: float, space: str):
+        super().__init__(case, threshold, 0)
+        percent = [n / self.steps for n in range(self.steps)]
+        self.skippable = [n for n, p in enumerate(percent) if start <= p < end]
+        self.space = space
+
+    def observe(self, x: Parts, output: Parts) -> None:
+        if self.space == "data":
+            pairs = [self.track(i).data_map(self.stage) for i in range(len(x))]
+            output = [a * now + b * v for (a, b), now, v in zip(pairs, x, output)]
+        super().observe(x, output)
+
+    def predict(self, x: Parts) -> Parts:
+        data = super().predict(x)
+        if self.space == "output":
+            return data
+        pairs = [self.track(i).data_map(self.stage) for i in range(len(x))]
+        return [(d - a * now) / b for (a, b), now, d in zip(pairs, x, data)]
