@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from cases import small_case
-from geoshrink.bench import command, store, suite, summary
+from geoshrink.bench import command, compare, store, suite, summary
 from geoshrink.bench import runner as running
 from geoshrink.bench.methods.base import Method, Outcome
 from geoshrink.bench.methods.registry import METHODS
@@ -111,7 +111,7 @@ def test_a_suite_says_what_is_run():
         ({"modles": {}}, "unknown key 'modles'"),
         ({"models": {"vegetable": {}}}, "no model 'vegetable'; the zoo has fruit"),
         ({"models": {"fruit": {"budget": 3}}}, "fruit: unknown setting 'budget'"),
-        ({"methods": ["FORRA"]}, "no method 'FORRA'; there are direct"),
+        ({"methods": ["FORRA"]}, "no method 'FORRA'; there are full run"),
         ({"methods": []}, "has no methods"),
     ],
 )
@@ -252,6 +252,17 @@ def test_the_summary(tmp_path):
     assert "| FORA (interval 1) | **999.00** ± 0.00 (6 runs) |" in text
     assert "| FORA (interval 1) | 4 |" in text and "| fruit (of 4) |" in text
     assert summary.by_seed([1.0, 3.0, 5.0, 7.0], 2) == (4.0, pytest.approx(2.828427))
+
+
+def test_in_a_notebook(tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "fails", lambda options, training, budget: Fails())
+    rest = {k: v for k, v in SUITE.items() if k in ("samples", "seeds", "converged")}
+    methods = [{"FORA": {"interval": 1}}, "fails"]
+    rows = compare(SUITE["models"], methods, tmp_path, quiet=True, **rest)
+    assert len(rows) == 8 and [row["method"] for row in rows[:2]] == ["FORA", "fails"]
+    assert rows[0]["PSNR"]["full"] == (999.0, 0.0) and rows[0]["options"] == {"interval": 1}
+    assert "ZeroDivisionError: three" in rows[1]["error"] and "PSNR" not in rows[1]
+    assert rows[0]["guidance"] == 1.0 and rows[0]["evaluations"] == 6
 
 
 def test_the_command(tmp_path, capsys):

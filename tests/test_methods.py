@@ -136,9 +136,15 @@ def test_a_model_of_the_zoo():
 
 #: What makes more or fewer whole runs of 30 stages as its authors set it.
 OUT_OF_REACH = {"SpeCa": "they make"}
+ALWAYS_FULL = "full run, again"
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+def test_the_full_run_again_is_the_full_run(case):
+    outcome = METHODS[ALWAYS_FULL]({}, lambda: [], 3).run(case, 3)
+    assert torch.equal(outcome.x, plain(case)) and outcome.evaluations == 12
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != ALWAYS_FULL])
 def test_every_method_by_its_name(name):
     """Near the budget in whole runs, the same twice, nothing left behind."""
     case, budget = small_case(steps=30, depth=6), 9

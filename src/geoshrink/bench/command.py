@@ -91,9 +91,7 @@ def shard_of(text: str) -> tuple[int, int]:
 
 def summarise(suite: Suite, runner: Runner, named: str) -> str:
     """All cells of the suite, whichever shard made them."""
-    everything = Runner(suite, runner.store.folder, runner.device, weights=runner.weights)
-    everything.models = runner.models
-    specs = everything.specs()
+    specs = specs_of(suite, runner.store.folder, runner.device, runner.weights, runner.models)
     missing = sum(runner.store.read(spec) is None for spec in specs)
     lines = [
         f"# {suite.name}",
@@ -108,6 +106,15 @@ def summarise(suite: Suite, runner: Runner, named: str) -> str:
     lines += ["", "## Distance to the full run", *tables(specs, runner.store, "full")]
     lines += ["", "## Distance to the converged flow", *tables(specs, runner.store, "converged")]
     return "\n".join(lines) + "\n"
+
+
+def specs_of(
+    suite: Suite, folder: str | Path, device: str, weights: Any, models: Any = None
+) -> list[dict[str, Any]]:
+    """Every cell of a suite, of all shards."""
+    everything = Runner(suite, folder, device, weights=weights)
+    everything.models = models or {}
+    return everything.specs()
 
 
 def listing() -> str:

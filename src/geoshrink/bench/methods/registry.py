@@ -12,7 +12,7 @@ from typing import Any
 from . import magcache, teacache
 from .base import Case, Method
 from .dbcache import DBCache
-from .direct import Direct
+from .direct import Again, Direct
 from .easycache import EasyCache, LazyCache
 from .firstblock import FirstBlockCache
 from .fora import Fora
@@ -74,6 +74,7 @@ def calibrated_magcache(
 
 
 METHODS: dict[str, Make] = {
+    "full run, again": known(Again()),
     "direct": known(Direct()),
     **{name: known(method) for name, method in OURS.items()},
     "GeoShrink": plain(Ours),
