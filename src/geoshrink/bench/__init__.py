@@ -23,7 +23,8 @@ def compare(
 
     `settings` are those of a suite: samples, seeds, converged, latency, repeats. What is in the
     folder already is not run again. A row has the setting, method, options, budget, evaluations,
-    evaluated, held, and each metric as (mean, sd over seeds) by its reference; a failed one has the error.
+    evaluated, held, and each metric as (mean, sd over seeds) by its reference; a failed one has the
+    error.
     """
     from .command import run, specs_of
     from .store import Store
