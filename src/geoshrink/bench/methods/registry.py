@@ -73,6 +73,15 @@ def calibrated_magcache(
     return tuning(MagCache)({"ratios": ratios, **options}, training, budget)
 
 
+def fitted_meancache(
+    options: dict[str, Any], training: Callable[[], list[Case]], budget: int
+) -> Method:
+    """With the stages of the cheapest path, which its authors find beforehand."""
+    if "stages" in options:
+        return MeanCache(**options)
+    return MeanCache.fit(training(), budget, **options)
+
+
 METHODS: dict[str, Make] = {
     "full run, again": known(Again()),
     "direct": known(Direct()),
@@ -94,6 +103,7 @@ METHODS: dict[str, Make] = {
     "DBCache": tuning(DBCache),
     "HiCache": plain(HiCache),
     "Spectrum": plain(Spectrum),
-    "MeanCache": plain(MeanCache),
+    "MeanCache": fitted_meancache,
+    "MeanCache (equal spacing)": plain(MeanCache),
     "VDE": plain(VDE),
 }
