@@ -1,4 +1,4 @@
-"""A small case for the methods: a network with weights at random (fixed), on 3×8×8 pictures."""
+"""A small case for the methods (a network with weights at random, fixed) and a small method."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 
 from geoshrink import sample
 from geoshrink.bench.methods.base import Case
+from geoshrink.bench.methods.caching import StackSession
 from geoshrink.zoo.model import Model
 from geoshrink.zoo.recipes import RECIPES
 
@@ -33,3 +34,20 @@ def calls_of(module: torch.nn.Module) -> list[int]:
     calls: list[int] = []
     module.register_forward_pre_hook(lambda *_: calls.append(1))
     return calls
+
+
+class Hold(StackSession):
+    """The residual of the last full stage."""
+
+    def __init__(self, case, stages, head=0):
+        super().__init__(case)
+        self.stages, self.head = stages, head
+
+    def decide(self, streams, args, kwargs):
+        return self.stage in self.stages
+
+    def observe(self, residual):
+        self.kept = residual
+
+    def predict(self):
+        return self.kept

@@ -113,6 +113,12 @@ def test_a_suite_says_what_is_run():
         ({"models": {"fruit": {"budget": 3}}}, "fruit: unknown setting 'budget'"),
         ({"methods": ["FORRA"]}, "no method 'FORRA'; there are full run"),
         ({"methods": []}, "has no methods"),
+        ({"methods": [3]}, "a method is a name.*got 3"),
+        ({"samples": 0}, "samples must be at least 1, got 0"),
+        ({"models": {"fruit": {"budgets": [60]}}}, "fruit: budget 60 is not from 1 to its 50"),
+        ({"models": {"fruit": {"budgets": [0]}}}, "budget 0 is not from 1"),
+        ({"models": {"fruit": {"shift": "a"}}}, "shift must be numbers above 0, got 'a'"),
+        ({"models": {"digits-av": {"shift": 3.0}}}, "shift must be pairs of numbers.*got 3.0"),
     ],
 )
 def test_mistakes_in_a_suite_are_quoted(change, message):
@@ -199,6 +205,16 @@ def test_a_method_that_raises_is_reported_and_tried_again(tmp_path, monkeypatch)
     assert (progress.done, progress.kept, progress.failed) == (2, 6, [])
     assert not list(tmp_path.glob("*.error.json"))
     assert "failed" not in (tmp_path / "summary.md").read_text()
+
+
+def test_what_is_no_number_is_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "fails", lambda options, training, budget: Fails())
+    monkeypatch.setattr(
+        Fails, "run", lambda self, case, budget: Outcome(case.noise * float("nan"), ())
+    )
+    progress = command.run(SUITE | {"methods": ["fails"]}, tmp_path, quiet=True)
+    assert progress.done == 0 and len(progress.failed) == 4
+    assert all("4 of 4 samples are no numbers" in reason for _, reason in progress.failed)
 
 
 def test_a_model_without_weights_does_not_stop_the_others(tmp_path, monkeypatch):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
-from cases import calls_of, plain, small_case
+from cases import Hold, calls_of, plain, small_case
 from geoshrink import zoo
 from geoshrink.bench.methods.base import Case, every, interval_for
-from geoshrink.bench.methods.caching import StackSession
 from geoshrink.bench.methods.fora import Fora, Reuse
 from geoshrink.bench.methods.registry import METHODS
 from geoshrink.bench.methods.stack import stack_of
@@ -71,23 +72,6 @@ def test_fora_reuses_the_output_and_gates_it_anew(case):
     session.inner, inner = lambda x, s: outputs.append(inner(x, s)) or outputs[-1], session.inner
     session.run()
     assert torch.allclose(outputs[1], v1, atol=1e-6) and not torch.allclose(v0, v1, atol=1e-4)
-
-
-class Hold(StackSession):
-    """The residual of the last full stage."""
-
-    def __init__(self, case, stages, head=0):
-        super().__init__(case)
-        self.stages, self.head = stages, head
-
-    def decide(self, streams, args, kwargs):
-        return self.stage in self.stages
-
-    def observe(self, residual):
-        self.kept = residual
-
-    def predict(self):
-        return self.kept
 
 
 @pytest.mark.parametrize("head", [0, 1])
@@ -164,3 +148,11 @@ def test_every_method_by_its_name(name):
     assert torch.equal(method.run(case, budget).x, outcome.x)
     assert torch.equal(plain(case), before)
     assert all("forward" not in vars(module) for module in case.network.modules())
+
+
+@pytest.mark.parametrize("name", ["FORA", "TaylorSeer", "FirstBlockCache", "GeoShrink (default)"])
+def test_a_budget_is_a_whole_number(case, name):
+    budgets: list[Any] = [2.5, True]
+    for budget in budgets:
+        with pytest.raises(TypeError, match=f"budget must be an integer, got {budget}"):
+            METHODS[name]({}, lambda: [case], budget).run(case, budget)

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from cases import calls_of
+from cases import Hold, calls_of
 from geoshrink import sample
-from geoshrink.bench.methods.caching import StackSession
 from geoshrink.bench.methods.fora import Reuse
 from geoshrink.bench.methods.stack import stack_of
 from geoshrink.grid import Grid
@@ -83,25 +82,10 @@ def plain(case):
     return sample(case.velocity(), case.noise, case.grid())
 
 
-class Hold(StackSession):
-    stages: Any = ()
-
-    def decide(self, streams, args, kwargs):
-        return self.stage in self.stages
-
-    def observe(self, residual):
-        self.kept = residual
-
-    def predict(self):
-        return self.kept
-
-
 @pytest.mark.parametrize("head", [0, 1])
 def test_the_residual_of_the_stack(case, head):
     def run(stages):
-        session = Hold(case)
-        session.stages, session.head = stages, head
-        return session.run()
+        return Hold(case, stages, head).run()
 
     full = plain(case)
     assert torch.equal(run(range(STEPS)).x, full)

@@ -59,3 +59,10 @@ def test_sdf_error_is_a_mean():
 def test_other_shapes_are_quoted(metric, shape):
     with pytest.raises(ValueError, match=r"\(1, 2\)"):
         metric(torch.zeros(1, 2), torch.zeros(shape))
+
+
+@pytest.mark.parametrize("lengths", [[2], [0, 2], [2, 5]])
+def test_lengths_that_do_not_fit_are_quoted(lengths):
+    joints = torch.zeros(2, 4, 3, 3)
+    with pytest.raises(ValueError, match="2 numbers from 1 to 4"):
+        mpjpe(joints, joints, lengths)

@@ -450,3 +450,19 @@ def test_it_speaks():
     assert wave.shape == (8192,) and np.abs(wave).max() <= 1
     loud = [math.sqrt(float(np.mean(part**2))) for part in np.split(wave, 8)]
     assert max(loud) > 0.05 and max(loud[0], loud[-1]) < 0.1 * max(loud)
+
+
+def test_what_does_not_fit_is_quoted(motion, pair, fruit):
+    velocity = motion.velocity([0, 1], 2.0)
+    for x in (motion.noise(1), torch.randn(2, 5, 10)):
+        with pytest.raises(ValueError, match=rf"needs x of shape .*got \[\({len(x)}, "):
+            velocity(x, 0.5)
+    with pytest.raises(ValueError, match="guidance must be a finite number, got nan"):
+        fruit.velocity([0], float("nan"))
+    with pytest.raises(ValueError, match=r"interval is .*got \(0.9, 0.5\)"):
+        fruit.grid(10, interval=(0.9, 0.5))
+    with pytest.raises(ValueError, match=r"2 σ-grids, got the shifts \(1.0, 2.0, 3.0\)"):
+        pair.sigmas(5, (1.0, 2.0, 3.0))
+    for show in (motion.values, motion.decode):
+        with pytest.raises(ValueError, match=r"lengths must be 2 numbers from 1 to 10"):
+            show(motion.noise(2), lengths=[5])

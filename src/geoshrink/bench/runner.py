@@ -21,7 +21,7 @@ from torch import Tensor
 from .. import __version__
 from ..outputs import flatten
 from ..sampling import sample
-from ..zoo.model import Model, load
+from ..zoo.model import Model, joined, load
 from .methods.base import Case
 from .methods.registry import METHODS
 from .metrics import fidelity, values_of
@@ -112,14 +112,10 @@ class Setting:
 
 
 def rounded(each: Tensor) -> list[float]:
-    """JSON knows no infinity: what agrees to the last bit is 999."""
+    """JSON knows no infinity: what agrees to the last bit is 999. What is no number is an error."""
+    if each.isnan().any():
+        raise ValueError(f"{int(each.isnan().sum())} of {len(each)} samples are no numbers")
     return [round(min(v, 999.0), 5) for v in each.double().tolist()]
-
-
-def joined(parts: list[Any]) -> Any:
-    if isinstance(parts[0], tuple):
-        return tuple(torch.cat(part) for part in zip(*parts))
-    return torch.cat(parts)
 
 
 @dataclass

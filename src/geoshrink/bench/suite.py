@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..checks import is_number, whole
 from ..zoo.recipes import RECIPES
 from .methods.registry import METHODS
 
@@ -100,8 +101,12 @@ def read(source: str | Path | Mapping[str, Any]) -> Suite:
         if model not in RECIPES:
             raise ValueError(f"{where}: no model {model!r}; the zoo has {', '.join(RECIPES)}")
         check(f"{where}: {model}", settings or {}, SETTINGS, "setting")
+        check_setting(f"{where}: {model}", model, settings or {})
         models.append((model, dict(settings or {})))
     methods = [method_of(where, item) for item in given["methods"]]
+    for key in ("samples", "seeds", "converged", "repeats"):
+        if key in given and whole(given[key], f"{where}: {key}") < 1:
+            raise ValueError(f"{where}: {key} must be at least 1, got {given[key]!r}")
     rest = {k: v for k, v in given.items() if k in ("samples", "seeds", "latency", "repeats")}
     converged = int(given.get("converged", 800))
     name = str(given.get("name", "suite"))
@@ -130,6 +135,21 @@ def check(where: str, given: Mapping[str, Any], known: set[str], what: str) -> N
         )
 
 
+def check_setting(where: str, model: str, given: Mapping[str, Any]) -> None:
+    """Budgets within the steps, and shifts that are numbers (pairs of them for two σ-grids)."""
+    steps = whole(given.get("steps", RECIPES[model].judged_at["steps"]), f"{where}: steps")
+    for budget in many(given.get("budgets", [])):
+        if not 1 <= whole(budget, f"{where}: a budget") <= steps:
+            raise ValueError(f"{where}: budget {budget} is not from 1 to its {steps} steps")
+    joint = RECIPES[model].joint
+    for shift in many(given.get("shift", [])):
+        pair = shift if isinstance(shift, (list, tuple)) else [shift]
+        flat = joint and not isinstance(shift, (list, tuple)) and len(many(given["shift"])) != 2
+        if flat or not all(is_number(s) and s > 0 for s in pair):
+            wanted = "pairs of numbers" if joint else "numbers"
+            raise ValueError(f"{where}: shift must be {wanted} above 0, got {given['shift']!r}")
+
+
 def pairs_of(given: Any) -> list[tuple[str, Any]]:
     """(name, settings) of a mapping, or of a list of mappings where a model comes twice."""
     parts = [given] if isinstance(given, Mapping) else given
@@ -137,6 +157,8 @@ def pairs_of(given: Any) -> list[tuple[str, Any]]:
 
 
 def method_of(where: str, item: Any) -> tuple[str, dict[str, Any]]:
+    if not isinstance(item, (str, Mapping)):
+        raise ValueError(f"{where}: a method is a name, or name: settings; got {item!r}")
     name, options = (item, {}) if isinstance(item, str) else next(iter(dict(item).items()))
     if name not in METHODS:
         raise ValueError(f"{where}: no method {name!r}; there are {', '.join(METHODS)}")

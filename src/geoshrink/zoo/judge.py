@@ -27,7 +27,7 @@ from .classifier import TASKS, Classifier, load_classifier
 from .modalities import Data, Modality
 from .modalities.base import column
 from .modalities.objects import surface_of
-from .model import Model, load
+from .model import Model, joined, load
 from .recipes import RECIPES
 
 RECOGNISED, STRETCH, WHOLE = 0.85, 0.03, 0.90  # what a model must reach
@@ -103,12 +103,6 @@ def draw(model: Model, labels: list[int], guidance: float, steps: int | None, ba
             velocity = model.velocity(some, guidance, interval=interval)
             parts.append(sample(velocity, noise, grid, callback=lambda *_: bar.update()))
     return joined(parts)
-
-
-def joined(parts: Sequence[Any]) -> Any:
-    if isinstance(parts[0], tuple):
-        return tuple(torch.cat(part) for part in zip(*parts))
-    return torch.cat(list(parts))
 
 
 def classifiers_of(model: Model, folder: str | Path | None) -> dict[str, Classifier]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,9 @@ class Model:
         lengths     frames of each sample, where the model knows padding (motion)
         """
         g = self.judged_at["guidance"] if guidance is None else guidance
+        if not math.isfinite(g):
+            raise ValueError(f"guidance must be a finite number, got {g!r}")
+        check_interval(interval)
         label = self.labels(labels)
         nothing = torch.full_like(label, len(self.classes))
         length = self.check_lengths(lengths, len(label))
@@ -92,6 +96,12 @@ class Model:
         def velocity(x: Any, sigma: Any) -> Any:
             joint = self.recipe.joint
             parts = tuple(x) if joint else (x,)
+            wanted = [(len(label), *shape) for shape in self.recipe.shapes]
+            if [tuple(part.shape) for part in parts] != wanted:
+                raise ValueError(
+                    f"{self.name} with {len(label)} labels needs x of shape {wanted}, got "
+                    f"{[tuple(part.shape) for part in parts]}"
+                )
             tau = self.time(sigma, len(label), len(parts))
             if g == 1 or not within(sigma, interval):
                 out = self.network(x, tau if joint else tau[:, 0], label, length)
@@ -141,7 +151,10 @@ class Model:
         count: Any = at["steps"] if steps is None else steps
         shift = at["shift"] if shift is None else shift
         if self.recipe.joint:
-            shifts = shift if isinstance(shift, (tuple, list)) else [shift] * 2
+            count_of = len(self.recipe.shapes)
+            shifts = shift if isinstance(shift, (tuple, list)) else [shift] * count_of
+            if len(shifts) != count_of:
+                raise ValueError(f"{self.name} has {count_of} σ-grids, got the shifts {shift!r}")
             return tuple(shifted_sigmas(count, s) for s in shifts)
         sigmas = [self.recipe.top * s for s in shifted_sigmas(count, shift)]
         if self.recipe.prediction == "epsilon":
@@ -155,6 +168,7 @@ class Model:
         interval: tuple[float, float] | None = None,
     ) -> Grid:
         """The grid with what the output means on it, and a new regime where guidance switches."""
+        check_interval(interval)
         sigmas = self.sigmas(steps, shift)
         alphas = {"flow": None, "epsilon": "vp", "sample": "flow"}[self.recipe.prediction]
         regimes: list[int] = []
@@ -170,6 +184,7 @@ class Model:
     @torch.no_grad()
     def values(self, x: Any, lengths: Sequence[int] | None = None) -> Any:
         """x in natural units: pixels in [0, 1], waveforms, joints in metres, signed distances."""
+        self.check_lengths(lengths, len(x))
         if self.autoencoder is not None:
             x = self.autoencoder.decode(x)
         return self.recipe.modality.values(x, self.facts.get("data", {}), lengths)
@@ -179,6 +194,7 @@ class Model:
         """One thing per sample: a PIL image, a list of them, a waveform, a pair of the two, joints
         (frames, joints, 3) in metres, a trimesh.
         """
+        self.check_lengths(lengths, len(x))
         if self.autoencoder is not None:
             x = self.autoencoder.decode(x)
         return self.recipe.modality.decode(x, self.facts.get("data", {}), lengths)
@@ -235,6 +251,18 @@ def find(name: str, folder: str | Path | None) -> Traversable:
         f"the weights of {name} are not in {looked}: only fruit comes with the package, the others "
         "are in the zoo/ folder of its repository; clone it, and give zoo.load(name, folder=…)"
     )
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Batches of samples as one, also where a sample has parts."""
+    if isinstance(parts[0], tuple):
+        return tuple(torch.cat(part) for part in zip(*parts))
+    return torch.cat(list(parts))
+
+
+def check_interval(interval: tuple[float, float] | None) -> None:
+    if interval is not None and not (len(interval) == 2 and interval[0] <= interval[1]):
+        raise ValueError(f"interval is (lowest σ, highest σ) with guidance, got {interval!r}")
 
 
 def within(sigma: Any, interval: tuple[float, float] | None) -> bool:

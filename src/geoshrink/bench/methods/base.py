@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...checks import whole
 from ...grid import Grid
 from ...outputs import flatten
 from ...sampling import sample
@@ -119,7 +120,7 @@ def interval_for(budget: int, steps: int, warm_up: int = 1) -> int:
     >>> interval_for(10, 50), interval_for(10, 50, warm_up=3)
     (5, 6)
     """
-    if budget < min(steps, warm_up + (steps > warm_up)):
+    if whole(budget, "budget") < min(steps, warm_up + (steps > warm_up)):
         raise ValueError(f"a budget of {budget} is less than the {warm_up} stages of the warm-up")
     return next(n for n in range(1, steps + 1) if len(every(n, steps, warm_up)) <= budget)
 

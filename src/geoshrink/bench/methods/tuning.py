@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ...checks import whole
 from .base import Case, Method, Outcome
 
 
@@ -30,6 +31,7 @@ def tuned(
         method = make(threshold)
         return sum(cost(method.run(case, budget)) for case in cases) / len(cases)
 
+    whole(budget, "budget")
     if not cases:
         raise ValueError("no cases to tune the threshold on")
     seen = {low: mean(low), high: mean(high)}
