@@ -5,7 +5,7 @@ The yardsticks are the oracle, exact decimal arithmetic, and a walk over every s
 
 import math
 from decimal import Decimal, localcontext
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from geoshrink.anchors import (
     sigma_anchors,
     uniform_anchors,
 )
+from geoshrink.grid import Grid
 from geoshrink.plan import Plan
 
 EPS = float(np.finfo(float).eps)
@@ -413,33 +414,44 @@ def test_an_exact_plan_keeps_everything():
 
 
 @modest
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=8), st.integers(0, 200))
-def test_share_budget_is_a_fair_partition(lengths, extra):
-    budget = len(lengths) + extra
-    shares = share_budget(lengths, budget)
-    assert sum(shares) == min(budget, sum(lengths))
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.data())
+def test_share_budget_counts_the_anchors_of_each_regime(lengths, data):
+    ends = list(accumulate(lengths))
+    spans = list(zip([0, *ends], ends))
+    count = data.draw(st.integers(len(lengths), ends[-1]))
+    anchors = sorted(data.draw(st.permutations(range(ends[-1])))[:count])
+    shares = share_budget(anchors, spans)
+    counts = [sum(first <= a < last for a in anchors) for first, last in spans]
+    assert sum(shares) == count
     assert all(1 <= share <= length for share, length in zip(shares, lengths))
-    for a, share_a in zip(lengths, shares):
-        for b, share_b in zip(lengths, shares):
-            assert share_a >= share_b or a <= b  # a longer regime never gets less
-    ideal = [length * budget / sum(lengths) for length in lengths]
-    slack = sum(max(0.0, 1 - q) for q in ideal)  # what the short ones get beyond their part
-    for share, q, length in zip(shares, ideal, lengths):
-        assert share <= max(1, q + 1)
-        assert share >= min(length, q) - 1 - slack
+    if min(counts) >= 1:
+        assert shares == counts
+    assert all(s == 1 or s <= c for s, c in zip(shares, counts))  # none grows beyond its own one
 
 
 def test_share_budget_by_hand():
-    assert share_budget([4, 15, 6], 8) == [1, 5, 2]
-    assert share_budget([1, 100], 3) == [1, 2]
-    assert share_budget([10, 10], 5) in ([3, 2], [2, 3])
-    assert share_budget([100, 1], 200) == [100, 1]
-    assert share_budget([7], 5) == [5]
+    assert share_budget((0, 1, 2, 3, 9, 24), [(0, 4), (4, 19), (19, 25)]) == [4, 1, 1]
+    assert share_budget((0, 1, 2, 3), [(0, 4), (4, 19), (19, 25)]) == [2, 1, 1]
+    assert share_budget((0, 3, 6), [(0, 7)]) == [3]
 
 
 def test_share_budget_refuses_regimes_without_a_query():
     with pytest.raises(ValueError, match=r"budget 2 .* number of regimes, 3"):
-        share_budget([5, 5, 5], 2)
+        share_budget((0, 14), [(0, 5), (5, 10), (10, 15)])
+
+
+@pytest.mark.parametrize("mesh", ["sigma", "geometric", "uniform"])
+@pytest.mark.parametrize("budget", range(4, 25))
+def test_regimes_are_queried_at_their_start_and_within_the_budget(mesh, budget):
+    grid = Grid.of(shifted_grid(25, 3.0), regimes=(4, 19))
+    anchors = Plan.of(grid, budget, anchors=mesh).anchors
+    assert len(anchors) == budget and {0, 4, 19} <= set(anchors)
+
+
+def test_a_regime_is_meshed_up_to_the_next_one():
+    """As TRELLIS at its own setting: early stages densely, none spent on the end of a regime."""
+    grid = Grid.of(shifted_grid(25, 3.0), regimes=(4, 19))
+    assert Plan.of(grid, 10).anchors == (0, 1, 2, 3, 4, 5, 6, 10, 19, 24)
 
 
 # --- bad budgets ------------------------------------------------------------------------------

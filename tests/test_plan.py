@@ -441,19 +441,24 @@ def test_regimes_share_the_budget(seed, mesh):
     plan = Plan.of(shifted(T, 3.0), budget, anchors=mesh, regimes=starts)
     assert plan.budget == budget and set(starts) <= set(plan.anchors)
     spans = list(zip([0, *starts], [*starts, T]))
+    everywhere = Plan.of(shifted(T, 3.0), budget, anchors=mesh).anchors
     for first, last in spans:
         own = [a - first for a in plan.anchors if first <= a < last]
-        length = last - first
-        assert abs(len(own) - length * budget / T) <= 1 + len(spans)
-        if mesh == "geometric" and len(own) >= 4:
-            assert own == list(geometric_anchors(length, len(own)))
-        elif mesh == "sigma" and len(own) >= 4:
-            part = shifted(T, 3.0)[first : last + 1]
-            assert tuple(own) == (
-                sigma_anchors(part, len(own)) or geometric_anchors(length, len(own))
-            )
+        length, count = last - first, len(own)
+        there = sum(first <= a < last for a in everywhere)
+        assert count <= max(1, there) and count >= min(there, 1)
+        if count == length:
+            assert own == list(range(length))
+            continue
+        if last < T:  # the mesh ends where the next regime begins
+            own, length, count = [*own, length], length + 1, count + 1
+        if mesh == "geometric" and count >= 4:
+            assert own == list(geometric_anchors(length, count))
+        elif mesh == "sigma" and count >= 4:
+            part = shifted(T, 3.0)[first : first + length + 1]
+            assert tuple(own) == (sigma_anchors(part, count) or geometric_anchors(length, count))
         else:
-            assert own == list(uniform_anchors(length, len(own)))
+            assert own == list(uniform_anchors(length, count))
 
 
 def test_more_regimes_than_queries():
@@ -463,8 +468,8 @@ def test_more_regimes_than_queries():
 
 
 def test_the_mesh_of_every_regime_is_named():
-    plan = Plan.of(LINE, 8, regimes=[4])
-    assert plan.mesh == "uniform + sigma"
+    plan = Plan.of(LINE, 8, regimes=[40])
+    assert plan.mesh == "sigma + uniform"
     assert Plan.of(LINE, 20, regimes=[25], anchors="geometric").mesh == "geometric"
 
 

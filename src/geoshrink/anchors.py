@@ -126,23 +126,24 @@ def retention_floor(horizon: float) -> float:
     return 1 / (1 + horizon**2)
 
 
-def share_budget(lengths: Sequence[int], budget: int) -> list[int]:
-    """Splits a budget over regimes in proportion to their lengths: at least 1 each, never more than
-    its length.
+def share_budget(anchors: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[int]:
+    """How many anchors each regime gets: as many as a mesh of the whole grid has there, at least 1.
 
-    >>> share_budget([4, 15, 6], 8)
-    [1, 5, 2]
+    A regime without one takes it from the regime that has most. Early regimes are thus queried
+    densely, as early stages are.
+
+    >>> share_budget((0, 1, 2, 3, 5, 8, 11, 15, 20, 24), [(0, 4), (4, 19), (19, 25)])
+    [4, 4, 2]
     """
-    if budget < len(lengths):
+    if len(anchors) < len(spans):
         raise ValueError(
-            f"budget {budget} is smaller than the number of regimes, {len(lengths)}: each is "
+            f"budget {len(anchors)} is smaller than the number of regimes, {len(spans)}: each is "
             "queried"
         )
-    shares = [1] * len(lengths)
-    for _ in range(min(budget, sum(lengths)) - len(lengths)):
-        owed = [length * budget / sum(lengths) - share for length, share in zip(lengths, shares)]
-        open_ = [i for i, share in enumerate(shares) if share < lengths[i]]
-        shares[max(open_, key=lambda i: owed[i])] += 1
+    shares = [sum(first <= a < last for a in anchors) for first, last in spans]
+    while 0 in shares:
+        shares[shares.index(max(shares))] -= 1
+        shares[shares.index(0)] = 1
     return shares
 
 

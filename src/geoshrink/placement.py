@@ -45,7 +45,10 @@ def choose_anchors(
         more = f": budget {budget} exceeds the {grid.steps} stages" if budget > grid.steps else ""
         return tuple(range(grid.steps)), "every stage" + more
     spans = grid.spans()
-    shares = share_budget([last - first for first, last in spans], budget)
+    shares = [budget]
+    if len(spans) > 1:
+        whole_grid, _ = regime_anchors(grid, 0, grid.steps, budget, mesh)
+        shares = share_budget(whole_grid, spans)
     found = [
         regime_anchors(grid, first, last, share, mesh)
         for (first, last), share in zip(spans, shares)
@@ -57,7 +60,21 @@ def choose_anchors(
 def regime_anchors(
     grid: Grid, first: int, last: int, budget: int, mesh: str
 ) -> tuple[tuple[int, ...], str]:
-    """The mesh of one regime. Shares below 4 have no geometric mesh and are spread evenly."""
+    """The mesh of one regime, first … last − 1.
+
+    It ends at the grid's last stage, or at the next regime's first, which is queried in any case.
+    Below 4 anchors there is no geometric mesh: they are spread evenly.
+    """
+    steps = last - first
+    if last < grid.steps and budget < steps:
+        closed, mesh = mesh_of(grid, first, last + 1, budget + 1, mesh)
+        return closed[:-1], mesh
+    return mesh_of(grid, first, last, budget, mesh)
+
+
+def mesh_of(
+    grid: Grid, first: int, last: int, budget: int, mesh: str
+) -> tuple[tuple[int, ...], str]:
     steps = last - first
     if mesh == "uniform" or budget < 4:
         local, mesh = uniform_anchors(steps, budget), "uniform"
