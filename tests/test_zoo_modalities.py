@@ -500,6 +500,22 @@ SHAPES = {
 }
 
 
+def test_training_goes_on_from_earlier_weights(tmp_path, monkeypatch):
+    recipe = tiny("fruit", ema=0.0)
+    path, out = write_data(recipe, tmp_path), tmp_path / "out"
+    weights, facts = training.train(recipe, path, minutes=5, device="cpu", max_steps=40)
+    training.save(weights, facts, out)
+    monkeypatch.setitem(RECIPES, "fruit", recipe)
+    slow = dataclasses.replace(recipe, training=recipe.training | dict(rate=1e-9))
+    again, more = training.train(slow, path, 5, "cpu", max_steps=2, start=out)
+    for key, value in again.items():
+        torch.testing.assert_close(value, weights[key], rtol=1e-3, atol=1e-5)
+    assert more["steps"] == 42 and more["seconds"] >= facts["seconds"]
+    with pytest.raises(ValueError, match="fruit-latent trains its autoencoder anew"):
+        latent = tiny("fruit-latent")
+        training.train(latent, write_data(latent, tmp_path), 5, "cpu", max_steps=1, start=out)
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_trains_and_its_weights_sample(name, tmp_path, monkeypatch):
     if name == "digits-av":
@@ -562,9 +578,9 @@ def test_labels_are_dropped_as_often_as_the_recipe_says(tmp_path, monkeypatch):
     seen: list[torch.Tensor] = []
     loss_of = training.loss_of
 
-    def listening(network, kind, x0, label, length):
+    def listening(network, kind, x0, label, length, shift):
         seen.append(label)
-        return loss_of(network, kind, x0, label, length)
+        return loss_of(network, kind, x0, label, length, shift)
 
     monkeypatch.setattr(training, "loss_of", listening)
     recipe = tiny("fruit", batch=200, label_drop=0.25)

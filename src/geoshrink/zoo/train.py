@@ -50,18 +50,24 @@ class Clock:
 
 
 def loss_of(
-    network: nn.Module, kind: str, x0: tuple[Tensor, ...], label: Tensor, length: Tensor | None
+    network: nn.Module,
+    kind: str,
+    x0: tuple[Tensor, ...],
+    label: Tensor,
+    length: Tensor | None,
+    shift: float = 1.0,
 ) -> Tensor:
-    """E‖V(x_τ, τ, c) − target‖² with τ = sigmoid(N(0, 1)), shifted for each tensor of its own.
+    """E‖V(x_τ, τ, c) − target‖² with τ = sigmoid(N(0, 1)), shifted as samplers shift it.
+
+    Of several tensors each has its own shift, drawn anew.
 
     flow: x = (1 − τ)·x₀ + τ·ε, target ε − x₀.  epsilon: the same x on the sphere α² + σ² = 1,
     target ε.  sample: target x₀, in units of the velocity (Li & He, 2025).
     """
     noise = [torch.randn_like(x) for x in x0]
     odds = torch.randn(len(x0[0]), 1, device=x0[0].device).exp()
-    shift = torch.ones(1, device=odds.device)
     if len(x0) > 1:
-        shift = (2.5 * torch.rand(len(odds), len(x0), device=odds.device)).exp()
+        odds = odds * (2.5 * torch.rand(len(odds), len(x0), device=odds.device)).exp()
     tau = shift * odds / (1 + shift * odds)
     inputs, weights = [], []
     for i, (x, e) in enumerate(zip(x0, noise)):
@@ -154,8 +160,12 @@ def train(
     device: str,
     max_steps: int | None = None,
     seed: int = 0,
+    start: Path | None = None,
 ) -> tuple[dict[str, Tensor], dict]:
-    """(weights, facts) after `minutes` from the call on, or max_steps."""
+    """(weights, facts) after `minutes` from the call on, or max_steps.
+
+    start       a folder with weights of an earlier training of the network, to go on from
+    """
     began = Clock(60 * minutes, None)
     torch.manual_seed(seed)
     gpu = device.startswith("cuda")
@@ -169,7 +179,13 @@ def train(
         weights |= {f"autoencoder.{k}": v for k, v in autoencoder.state_dict().items()}
         latents = encoded(autoencoder, recipe, data)
     network = recipe.build(classes).to(device)
-    compiled = torch.compile(loss_of) if gpu and recipe.training["compiled"] else loss_of
+    earlier = begin_with(network, recipe, start) if start else {"steps": 0, "seconds": 0}
+    compiled, loss_fn = recipe.training["compiled"], loss_of
+    if gpu and compiled == "blocks":
+        for block in network.blocks:
+            block.compile()
+    elif gpu and compiled:
+        loss_fn = torch.compile(loss_of)
 
     def loss() -> Tensor:
         pick = torch.randint(len(data.labels), (batch,), device=device)
@@ -179,7 +195,8 @@ def train(
             x0, length = (latents[torch.randint(2, (batch,), device=device), pick],), None
         dropped = torch.rand(batch, device=device) < recipe.training["label_drop"]
         label = torch.where(dropped, classes, data.labels[pick])
-        return compiled(network, recipe.prediction, x0, label, length)
+        shift = recipe.training.get("shift", 1.0)
+        return loss_fn(network, recipe.prediction, x0, label, length, shift)
 
     clock = Clock(began.seconds - began.elapsed(), max_steps)
     average, steps, last = optimise(network, loss, recipe, clock, gpu, recipe.name)
@@ -189,14 +206,25 @@ def train(
         classes=data.classes,
         data=data.facts,
         parameters=sum(v.numel() for v in weights.values()),
-        steps=steps,
+        steps=steps + earlier["steps"],
         batch=batch,
-        seconds=round(began.elapsed()),
+        seconds=round(began.elapsed()) + earlier["seconds"],
         last_loss=None if math.isnan(last) else last,
         torch=torch.__version__,
         device=torch.cuda.get_device_name() if gpu else "cpu",
     )
     return weights, facts
+
+
+def begin_with(network: nn.Module, recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """Puts earlier weights into the network; the facts of the training that made them."""
+    if recipe.latent is not None:
+        raise ValueError(f"{recipe.name} trains its autoencoder anew: it can't start from weights")
+    from .model import load
+
+    kept = load(recipe.name, "cpu", folder)
+    network.load_state_dict(kept.network.state_dict())
+    return kept.facts
 
 
 def save(weights: dict[str, Tensor], facts: dict, folder: Path) -> None:
@@ -215,11 +243,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the .npz of the recipe's data")
     parser.add_argument("--minutes", type=float, help="the recipe's own unless given")
     parser.add_argument("--out", type=Path, default=Path("zoo-out"))
+    parser.add_argument("--start", type=Path, help="a folder with its weights, to go on from them")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     recipe = RECIPES[args.name]
     minutes = args.minutes or recipe.training["minutes"]
-    weights, facts = train(recipe, args.data, minutes, args.device)
+    weights, facts = train(recipe, args.data, minutes, args.device, start=args.start)
     save(weights, facts, args.out)
     print(json.dumps({k: v for k, v in facts.items() if k not in ("classes", "data")}))
 
