@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from ...zoo.model import Model
 from .audio import si_sdr
+from .base import Metric, SetMetric, Skipped
 from .image import psnr
 from .motion import mpjpe
 from .shape import sdf_error
-
-
-@dataclass(frozen=True)
-class Metric:
-    """How near values are to a reference: one number per sample."""
-
-    name: str
-    unit: str
-    higher: bool  # is better
-    of: Callable[[Tensor, Tensor, Sequence[int] | None], Tensor]
 
 
 def frames_psnr(clips: Tensor, reference: Tensor) -> Tensor:

@@ -1,0 +1,41 @@
+"""What a metric is: a name, a unit, a direction, a version, the weights it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+
+class Skipped(Exception):
+    """Why a metric has no number for these data: shown as "skipped: reason", never counted."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """of(values, reference, lengths): how near values are to a reference, one number per sample.
+
+    version     changes when the definition does, so that numbers of two definitions never mix
+    needs       the weights it needs, by name (metrics/weights.py), or nothing
+    """
+
+    name: str
+    unit: str
+    higher: bool  # is better
+    of: Callable[[Any, Any, Sequence[int] | None], Tensor]
+    version: str = "1"
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SetMetric:
+    """of(values, reference): how far a set of samples is from a set of references, one number."""
+
+    name: str
+    unit: str
+    higher: bool
+    of: Callable[[Any, Any], float]
+    version: str = "1"
+    needs: tuple[str, ...] = ()
