@@ -197,6 +197,13 @@ def test_an_error_leaves_nothing_behind(case, method):
     assert all("forward" not in vars(block) for block in case.network.blocks)
 
 
+class Number(int):
+    """A case that is but a number."""
+
+    def __init__(self, value):
+        self.costs = {}
+
+
 class Countdown(Method):
     """Runs ⌊8 − threshold⌋ stages of an even case, one more of an odd one."""
 
@@ -208,11 +215,28 @@ class Countdown(Method):
 
 
 def test_a_threshold_meets_the_mean_budget():
-    cases: Any = [0, 2]
-    mixed: Any = [0, 1]
+    cases: Any = [Number(0), Number(2)]
+    mixed: Any = [Number(0), Number(1)]
     assert math.floor(8 - tuned(Countdown, cases, 5, 0, 8)) == 5
     assert math.floor(8 - tuned(Countdown, mixed, 5, 0, 8)) == 4  # 4.5 rather than 5.5
     assert math.floor(8 - tuned(Countdown, cases, 5, 0, 8, lambda o: o.evaluations)) == 3
+    thresholds = []
+
+    def listening(threshold):
+        thresholds.append(threshold)
+        return Countdown(threshold)
+
+    again: Any = [Number(0)]
+    run = Countdown.run
+    counted = []
+    Countdown.run = lambda self, case, budget: counted.append(1) or run(self, case, budget)
+    try:
+        tuned(listening, again, 5, 0, 8)
+        before = len(counted)
+        tuned(listening, again, 5, 0, 8)  # the same budget again: everything is remembered
+    finally:
+        Countdown.run = run
+    assert before == len(counted) and len(thresholds) == 2 * before
     with pytest.raises(ValueError, match="from 4 to 8 meets a budget of 5: they make 0 to 4 runs"):
         tuned(Countdown, cases, 5, 4, 8)
     with pytest.raises(ValueError, match="budget of 1"):

@@ -74,7 +74,11 @@ def case(request):
 
     grid = Grid.of([1 - i / STEPS for i in range(STEPS + 1)])
     return SimpleNamespace(
-        network=net, noise=x, velocity=lambda: velocity, grid=lambda steps=None: grid
+        network=net,
+        noise=x,
+        velocity=lambda: velocity,
+        grid=lambda steps=None: grid,
+        solve=lambda velocity: sample(velocity, x, grid),
     )
 
 

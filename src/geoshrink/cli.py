@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from . import __version__
 
@@ -51,18 +52,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     compare.add_argument("--device", help="cuda where there is one unless said")
     compare.add_argument("--kwargs", default="{}", help="more arguments of the call, as JSON")
     compare.set_defaults(run=run_compare)
-    bench = commands.add_parser("bench", help="every method on the models of the zoo")
+    bench = commands.add_parser("bench", help="every method on trained models, and its tables")
     acts = bench.add_subparsers(dest="act", required=True)
     run = acts.add_parser("run", help="run a suite, or what is missing of it")
     run.add_argument("suite", help="a YAML file, or the name of a suite (see list)")
     run.add_argument("--out", type=Path, help="folder of the cells; bench/NAME unless given")
+    paper = run.add_argument_group("suites of the paper, on a real checkpoint")
+    paper.add_argument("--checkpoint", default="", help="its folder, as diffusers saves it")
+    paper.add_argument("--prompts", type=Path, help="a .txt, .csv, .tsv or .json file of prompts")
+    paper.add_argument("--dtype", help="bf16, fp16 or fp32; the paper's on a GPU unless said")
+    paper.add_argument("--change", default="{}", help='of its protocol, as JSON: {"seeds": 1}')
+    paper.add_argument("--clip", type=Path, help="folder of a CLIP checkpoint")
+    paper.add_argument("--clap", type=Path, help="folder of a CLAP checkpoint")
     resume = acts.add_parser("resume", help="go on with a folder")
     resume.add_argument("out", type=Path)
     for part in (run, resume):
-        part.add_argument("--device", default="cpu")
+        part.add_argument(
+            "--device", help="cpu unless said; cuda where there is one for --checkpoint"
+        )
         part.add_argument("--shard", default="1/1", help="i/n: the i-th of n parts of the cells")
         part.add_argument("--weights", type=Path, help="folder of the models' weights")
         part.add_argument("--summary", type=Path, help="write the tables here, too")
+        part.add_argument(
+            "--full-only", action="store_true", help="without the converged flow, for now: quicker"
+        )
+    report = acts.add_parser("report", help="tables and a page of what was run")
+    report.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="of bench run")
+    report.add_argument("--out", type=Path, help="folder of the report; the first FOLDER if not")
     acts.add_parser("list", help="the suites and methods there are")
     bench.set_defaults(run=run_bench)
     args = parser.parse_args(argv)
@@ -115,13 +131,48 @@ def run_bench(args: argparse.Namespace) -> int:
     if args.act == "list":
         print(command.listing())
         return 0
-    options = dict(device=args.device, shard=args.shard)
-    options |= dict(weights=args.weights, summary=args.summary)
+    if args.act == "report":
+        command.report(args.folders, args.out)
+        return 0
+    if args.act == "run" and (args.suite in paper_suites() or args.checkpoint):
+        return run_paper(args)
+    options: dict[str, Any] = dict(
+        device=args.device or "cpu",
+        shard=args.shard,
+        weights=args.weights,
+        summary=args.summary,
+    )
+    if args.full_only:
+        options["references"] = ("full",)
     if args.act == "resume":
         progress = command.resume(args.out, **options)
     else:
         out = args.out or Path("bench") / Path(args.suite).stem
         progress = command.run(args.suite, out, **options)
+    return 1 if progress.failed else 0
+
+
+def paper_suites() -> Collection[str]:
+    from .bench import paper
+
+    return paper.suites()
+
+
+def run_paper(args: argparse.Namespace) -> int:
+    from .bench import paper
+    from .compare import read_kwargs
+
+    progress = paper.run(
+        args.suite,
+        args.checkpoint,
+        args.prompts,
+        args.out or Path("bench") / Path(args.suite).stem,
+        change=read_kwargs(args.change, "--change"),
+        device=args.device,
+        dtype=args.dtype,
+        clip=args.clip,
+        clap=args.clap,
+    )
     return 1 if progress.failed else 0
 
 

@@ -1,20 +1,20 @@
-"""geoshrink bench run | resume | list."""
+"""geoshrink bench run | resume | report | list."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from . import paper
 from .methods.registry import METHODS
-from .runner import Progress, Runner, device_name
+from .report import counted, load, markdown, write
+from .runner import REFERENCES, Progress, Runner
 from .store import put
 from .suite import Suite, read
-from .summary import tables, wins
 
 
 def suites() -> dict[str, Any]:
@@ -32,18 +32,19 @@ def run(
     weights: str | Path | None = None,
     summary: str | Path | None = None,
     quiet: bool = False,
+    references: Sequence[str] = REFERENCES,
 ) -> Progress:
     """Runs a suite (a name, a YAML file or a dictionary) into a folder, or goes on with it.
 
-    The summary is written there, and to the file `summary` where given.
+    The summary is written there, and to the file `summary` where given. Without the reference
+    "converged" a run is much shorter; the next one with it makes its cells anew.
     """
-    named = source if isinstance(source, str) else "SUITE"
     known = suites()
     if isinstance(source, str) and source in known:
         source = str(known[source])
     suite, folder = read(source), Path(out)
     check_folder(suite, folder)
-    runner = Runner(suite, folder, device, shard_of(shard), weights)
+    runner = Runner(suite, folder, device, shard_of(shard), weights, references)
     specs = runner.specs()
     with bar(len(specs), quiet) as progress_bar:
 
@@ -52,9 +53,10 @@ def run(
             progress_bar.update()
 
         progress = runner.run(tick)
-    text = summarise(suite, runner, named)
-    for path in (folder / "summary.md", *([Path(summary)] if summary else [])):
-        put(path, text.encode())
+    if specs:
+        text = markdown(load([folder]))
+        for path in (folder / "summary.md", *([Path(summary)] if summary else [])):
+            put(path, text.encode())
     if not quiet:
         print(f"{folder}: {progress.line()}")
         for spec, reason in progress.failed:
@@ -69,6 +71,24 @@ def resume(out: str | Path, **options: Any) -> Progress:
     if not kept.is_file():
         raise FileNotFoundError(f"{out} is no folder of a bench: it has no suite.json")
     return run(json.loads(kept.read_text(encoding="utf-8")), out, **options)
+
+
+def report(
+    folders: Sequence[str | Path], out: str | Path | None = None, quiet: bool = False
+) -> list[Path]:
+    """results.csv, report.md, report.tex and report.html of folders of cells, in the folder `out`:
+    the first of them unless given.
+    """
+    paths = [Path(folder) for folder in folders]
+    cells = sum(len(list(path.glob("*.cell.json"))) for path in paths)
+    with bar(cells, quiet) as progress_bar:
+        results = load(paths, progress_bar.update)
+    written = write(results, Path(out or paths[0]), lambda total: bar(total, quiet, "sample"))
+    if not quiet:
+        print(f"{counted(results)}: " + ", ".join(str(path) for path in written))
+        for path in results.damaged:
+            print(f"damaged: {path}: `geoshrink bench resume` makes it anew", file=sys.stderr)
+    return written
 
 
 def check_folder(suite: Suite, folder: Path) -> None:
@@ -89,25 +109,6 @@ def shard_of(text: str) -> tuple[int, int]:
     return i - 1, n
 
 
-def summarise(suite: Suite, runner: Runner, named: str) -> str:
-    """All cells of the suite, whichever shard made them."""
-    specs = specs_of(suite, runner.store.folder, runner.device, runner.weights, runner.models)
-    missing = sum(runner.store.read(spec) is None for spec in specs)
-    lines = [
-        f"# {suite.name}",
-        "",
-        f"Made by `geoshrink bench run {named}`: {len(specs) - missing} of {len(specs)} cells, "
-        f"{suite.samples} samples × {suite.seeds} seeds, on {device_name(runner.device)}, torch "
-        f"{torch.__version__}. Mean ± sd over seeds. The converged flow has {suite.converged} "
-        "steps.",
-        "",
-        *wins(specs, runner.store),
-    ]
-    lines += ["", "## Distance to the full run", *tables(specs, runner.store, "full")]
-    lines += ["", "## Distance to the converged flow", *tables(specs, runner.store, "converged")]
-    return "\n".join(lines) + "\n"
-
-
 def specs_of(
     suite: Suite, folder: str | Path, device: str, weights: Any, models: Any = None
 ) -> list[dict[str, Any]]:
@@ -119,13 +120,17 @@ def specs_of(
 
 def listing() -> str:
     names = "\n".join(f"  {name}" for name in METHODS)
-    found = "\n".join(f"  {name}" for name in suites()) or "  none"
-    return f"suites:\n{found}\nmethods:\n{names}"
+    own = "\n".join(f"  {name}" for name in suites())
+    papers = "\n".join(f"  {name}" for name in paper.suites())
+    return (
+        f"suites on the models of the zoo:\n{own}\n"
+        f"suites of the paper, with --checkpoint and --prompts:\n{papers}\nmethods:\n{names}"
+    )
 
 
-def bar(total: int, quiet: bool) -> Any:
+def bar(total: int, quiet: bool, unit: str = "cell") -> Any:
     try:
         from tqdm import tqdm
     except ImportError:
         raise ImportError("bench needs tqdm: pip install 'geoshrink[bench]'") from None
-    return tqdm(total=total, unit="cell", disable=quiet or None)
+    return tqdm(total=total, unit=unit, disable=quiet or None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,20 +22,31 @@ from .. import __version__
 from ..outputs import flatten
 from ..sampling import sample
 from ..zoo.model import Model, joined, load
+from .keeping import Trace, write_samples
 from .methods.base import Case
 from .methods.registry import METHODS
 from .metrics import fidelity, values_of
 from .store import Store, name_of, put
 from .suite import Suite
 
+REFERENCES = ("full", "converged")
 FIRST_SEED, TRAINING_SEED, TRAINING_SAMPLES = 100, 9000, 16
 
 
 class Setting:
     """One model at one guidance, shift and length: its case, and the references."""
 
-    def __init__(self, spec: dict[str, Any], model: Model, folder: Path, converged: int):
+    def __init__(
+        self,
+        spec: dict[str, Any],
+        model: Model,
+        folder: Path,
+        converged: int,
+        names: Sequence[str] = REFERENCES,
+        keep: int = 0,
+    ):
         self.spec, self.model, self.folder, self.converged = spec, model, folder, converged
+        self.names, self.keep = names, keep
 
     @cached_property
     def case(self) -> Case:
@@ -73,35 +84,36 @@ class Setting:
 
     @cached_property
     def references(self) -> dict[str, list[Tensor]]:
-        """The values of "full" and "converged", computed once and kept in a file."""
+        """The values of "full" and "converged", computed once and kept in a file each."""
+        return {name: self.reference(name) for name in self.names}
+
+    def reference(self, name: str) -> list[Tensor]:
         from safetensors import SafetensorError
         from safetensors.torch import load as load_tensors
         from safetensors.torch import save
 
-        key = dict(self.spec, weights=self.model.facts["sha256"], converged=self.converged)
-        path = self.folder / f"{name_of(key)}.reference.safetensors"
+        steps = None if name == "full" else self.converged
+        key = name_of(reference_key(self.spec, self.model.facts["sha256"], steps))
+        path = self.folder / f"{key}.reference.safetensors"
         try:
             kept = load_tensors(path.read_bytes())
         except (OSError, SafetensorError):
-            case = self.case
-            kept = {}
-            for name, steps in (("full", None), ("converged", self.converged)):
-                x = sample(case.velocity(), case.noise, case.grid(steps))
-                for i, part in enumerate(flatten(x)[0]):
-                    kept[f"{name}.{i}"] = part.contiguous().cpu()
+            x = sample(self.case.velocity(), self.case.noise, self.case.grid(steps))
+            kept = {str(i): part.contiguous().cpu() for i, part in enumerate(flatten(x)[0])}
             put(path, save(kept))
-        return {name: self.values(kept, name) for name in ("full", "converged")}
-
-    def values(self, kept: dict[str, Tensor], name: str) -> list[Tensor]:
-        parts = [
-            kept[f"{name}.{i}"].to(self.model.device) for i in range(len(self.model.recipe.shapes))
-        ]
+        parts = [kept[str(i)].to(self.model.device) for i in range(len(kept))]
         x = tuple(parts) if self.model.recipe.joint else parts[0]
-        return values_of(self.model, x, self.case.lengths)
-
-    def score(self, x: Any) -> dict[str, dict[str, list[float]]]:
-        """metric → reference → one number per sample."""
         values = values_of(self.model, x, self.case.lengths)
+        if self.keep:
+            write_samples(self.folder / f"{key}.samples.safetensors", self.case, values, self.keep)
+        return values
+
+    @cached_property
+    def trace(self) -> Trace:
+        return Trace(self.case)
+
+    def score(self, values: Sequence[Tensor]) -> dict[str, dict[str, list[float]]]:
+        """metric → reference → one number per sample."""
         found: dict[str, dict[str, list[float]]] = {}
         for i, metric in enumerate(fidelity(self.model)):
             found[metric.name] = {
@@ -111,11 +123,16 @@ class Setting:
         return found
 
 
+def reference_key(setting: dict[str, Any], weights: str, steps: int | None) -> dict[str, Any]:
+    """What a reference is: the full run (no steps of its own) or the converged flow."""
+    return dict(setting, weights=weights, reference=steps)
+
+
 def rounded(each: Tensor) -> list[float]:
     """JSON knows no infinity: what agrees to the last bit is 999. What is no number is an error."""
     if each.isnan().any():
         raise ValueError(f"{int(each.isnan().sum())} of {len(each)} samples are no numbers")
-    return [round(min(v, 999.0), 5) for v in each.double().tolist()]
+    return [999.0 if v == float("inf") else round(v, 5) for v in each.double().tolist()]
 
 
 @dataclass
@@ -144,18 +161,28 @@ class Runner:
         device: str = "cpu",
         shard: tuple[int, int] = (0, 1),
         weights: str | Path | None = None,
+        references: Sequence[str] = REFERENCES,
     ):
         self.suite, self.store, self.device = suite, Store(folder), device
-        self.shard, self.weights = shard, weights
+        self.shard, self.weights, self.references = shard, weights, tuple(references)
         self.models: dict[str, Model] = {}
         self.setting: Setting | None = None
 
     def run(self, tick: Callable[[dict[str, Any]], Any] = lambda spec: None) -> Progress:
         """Runs what is missing of this shard's cells; tick(cell) after each."""
         progress = Progress()
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision(self.suite.precision)
+        try:
+            self.run_cells(progress, tick)
+        finally:
+            torch.set_float32_matmul_precision(before)
+        return progress
+
+    def run_cells(self, progress: Progress, tick: Callable[[dict[str, Any]], Any]) -> None:
         there = {path.name for path in self.store.damaged()}
         for spec in self.specs():
-            if self.store.read(spec) is not None:
+            if self.complete(spec):
                 progress.kept += 1
             else:
                 progress.damaged += self.store.path(spec).name in there
@@ -167,14 +194,33 @@ class Runner:
                     progress.failed.append((spec, reason))
                     self.store.fail(spec, traceback.format_exc())
             tick(spec)
-        return progress
+
+    def complete(self, spec: dict[str, Any]) -> bool:
+        """A cell without one of this run's references or the samples to keep is made anew."""
+        result = self.store.read(spec)
+        if result is None:
+            return False
+        if self.keeps(spec) and not self.samples_path(spec).is_file():
+            return False
+        scores = result.get("scores", {}).values()
+        return all(name in by_reference for by_reference in scores for name in self.references)
+
+    def keeps(self, spec: dict[str, Any]) -> bool:
+        return self.suite.keep > 0 and spec["kind"] == "fidelity"
+
+    def samples_path(self, spec: dict[str, Any]) -> Path:
+        return self.store.folder / f"{name_of(spec)}.samples.safetensors"
 
     def specs(self) -> list[dict[str, Any]]:
-        """The cells of this shard; those that time come last, so that they run alone."""
+        """The cells of this shard; those that time come last, so that they run alone.
+
+        A shard takes whole settings, so that each reference is computed once; where there are more
+        shards than settings, single cells.
+        """
         cells = [dict(cell, kind="fidelity") for cell in self.suite.cells()]
         if self.suite.latency:
             alone = dict(kind="latency", repeats=self.suite.repeats, on=device_name(self.device))
-            cells += [cell | alone for cell in self.suite.cells()]
+            cells += [cell | alone for cell in self.suite.first_of_each()]
         cells = [
             dict(
                 cell,
@@ -185,7 +231,10 @@ class Runner:
             for cell in cells
         ]
         mine, of = self.shard
-        return cells[mine::of]
+        settings = [name_of(setting) for setting, _ in self.suite.settings()]
+        if of > len(settings):
+            return cells[mine::of]
+        return [cell for cell in cells if settings.index(name_of(cell["setting"])) % of == mine]
 
     def model(self, name: str) -> Model:
         if name not in self.models:
@@ -203,7 +252,14 @@ class Runner:
         """Kept while cells of the same setting follow each other."""
         if self.setting is None or self.setting.spec != spec["setting"]:
             model = self.model(spec["setting"]["model"])
-            self.setting = Setting(spec["setting"], model, self.store.folder, self.suite.converged)
+            self.setting = Setting(
+                spec["setting"],
+                model,
+                self.store.folder,
+                self.suite.converged,
+                self.references,
+                self.suite.keep,
+            )
         return self.setting
 
     def cell(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -214,15 +270,25 @@ class Runner:
         prepared = time.perf_counter() - began
         if spec["kind"] == "latency":
             return dict(seconds=self.time(setting, method, spec), prepared=prepared)
-        outcome = method.run(setting.case, spec["budget"])
+        more: dict[str, Any] = {}
+        if self.keeps(spec):
+            outcome, more["trace"] = setting.trace.run(method, spec["budget"])
+        else:
+            outcome = method.run(setting.case, spec["budget"])
+        values = values_of(setting.model, outcome.x, setting.case.lengths)
+        scores = setting.score(values)
+        if self.keeps(spec):
+            write_samples(self.samples_path(spec), setting.case, values, self.suite.keep)
         return dict(
-            scores=setting.score(outcome.x),
+            scores=scores,
             evaluations=outcome.evaluations,
             evaluated=list(outcome.evaluated),
             held=outcome.held,
             prepared=prepared,
             calibrated=method.calibrated,
             adaptive=method.adaptive,
+            made=dict(on=device_name(self.device), torch=torch.__version__),
+            **more,
         )
 
     def time(self, setting: Setting, method: Any, spec: dict[str, Any]) -> list[float]:

@@ -7,7 +7,9 @@
       fruit: {budgets: [7, 10], guidance: [1.5, 3], shift: [1, 3]}
       motion: {}           # budgets, guidance, shift, steps: the model's own where left out
     methods: [direct, GeoShrink (default), FORA, {TaylorSeer: {order: 2}}]
-    latency: true          # time each method alone, after all else
+    precision: high        # matrix products on a GPU in TF32 (torch's names: highest, high, medium)
+    keep: 2                # samples of each cell to look at, and the error along the way
+    latency: true          # time each method alone, after all else, at a model's first setting
 
 Cells come in the order of the file: what matters most first.
 """
@@ -23,7 +25,9 @@ from ..checks import is_number, whole
 from ..zoo.recipes import RECIPES
 from .methods.registry import METHODS
 
-KEYS = {"name", "samples", "seeds", "models", "methods", "latency", "converged", "repeats"}
+NUMBERS = ("samples", "seeds", "converged", "repeats")
+KEYS = {"name", "models", "methods", "latency", "precision", "keep", *NUMBERS}
+PRECISIONS = ("highest", "high", "medium")  # torch's names: float32, TF32, bfloat16 products
 SETTINGS = {"budgets", "guidance", "shift", "steps", "interval", "lengths"}
 BUDGETS = (10, 15, 20)
 
@@ -37,6 +41,8 @@ class Suite:
     seeds: int = 5
     converged: int = 800  # steps of the second reference
     latency: bool = False
+    keep: int = 0  # samples of each cell, to be looked at
+    precision: str = "highest"  # of matrix products on a GPU
     repeats: int = 5
     source: dict[str, Any] = field(default_factory=dict, compare=False)
 
@@ -58,6 +64,7 @@ class Suite:
                         lengths=given.get("lengths"),
                         samples=self.samples,
                         seeds=self.seeds,
+                        precision=self.precision,
                     )
                     found.append((setting, budgets))
         return found
@@ -72,6 +79,14 @@ class Suite:
                         dict(setting=setting, budget=budget, method=method, options=options)
                     )
         return found
+
+    def first_of_each(self) -> list[dict[str, Any]]:
+        """The cells of each model's first setting and budget."""
+        first: dict[str, tuple[Any, int]] = {}
+        for setting, budgets in self.settings():
+            first.setdefault(setting["model"], (setting, budgets[0]))
+        chosen = first.values()
+        return [cell for cell in self.cells() if (cell["setting"], cell["budget"]) in chosen]
 
 
 def many(value: Any) -> list[Any]:
@@ -104,13 +119,18 @@ def read(source: str | Path | Mapping[str, Any]) -> Suite:
         check_setting(f"{where}: {model}", model, settings or {})
         models.append((model, dict(settings or {})))
     methods = [method_of(where, item) for item in given["methods"]]
-    for key in ("samples", "seeds", "converged", "repeats"):
+    for key in NUMBERS:
         if key in given and whole(given[key], f"{where}: {key}") < 1:
             raise ValueError(f"{where}: {key} must be at least 1, got {given[key]!r}")
-    rest = {k: v for k, v in given.items() if k in ("samples", "seeds", "latency", "repeats")}
-    converged = int(given.get("converged", 800))
+    if not 0 <= whole(given.get("keep", 0), f"{where}: keep") <= given.get("samples", 32):
+        raise ValueError(f"{where}: keep must be from 0 to the samples, got {given['keep']!r}")
+    if given.get("precision", "highest") not in PRECISIONS:
+        raise ValueError(
+            f"{where}: precision must be one of {', '.join(PRECISIONS)}, got {given['precision']!r}"
+        )
+    rest = {k: v for k, v in given.items() if k in ("latency", "precision", "keep", *NUMBERS)}
     name = str(given.get("name", "suite"))
-    return Suite(name, models, methods, converged=converged, source=given, **rest)
+    return Suite(name, models, methods, source=given, **rest)
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -80,13 +80,13 @@ def read_prompts(path: Path) -> list[str]:
     return prompts
 
 
-def read_kwargs(text: str) -> dict[str, Any]:
+def read_kwargs(text: str, option: str = "--kwargs") -> dict[str, Any]:
     try:
         kwargs = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"--kwargs is no JSON: {error}; got {text!r}") from None
+        raise ValueError(f"{option} is no JSON: {error}; got {text!r}") from None
     if not isinstance(kwargs, dict):
-        raise ValueError(f'--kwargs must be a JSON object like {{"eta": 0.5}}, got {text!r}')
+        raise ValueError(f'{option} must be a JSON object like {{"eta": 0.5}}, got {text!r}')
     return kwargs
 
 

@@ -144,6 +144,9 @@ class Lines:
         return element("ul", *map(self._legend_entry, range(len(self.series))), class_="legend")
 
     def _legend_entry(self, i: int) -> Markup:
+        return element("li", self._entry(i), class_=f"series-{i % COLOURS}")
+
+    def _entry(self, i: int) -> Markup:
         series = self.series[i]
         swatch = element(
             "svg",
@@ -153,7 +156,7 @@ class Lines:
             aria_hidden="true",
         )
         text = series.label if series.points() else f"{series.label} (no data)"
-        return element("li", swatch, text, class_=f"series-{i % COLOURS}")
+        return join((swatch, text))
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,11 @@ from geoshrink.page.markup import Markup, element, join
 from geoshrink.page.section import Section, paragraphs
 
 POLICY = "default-src data: blob: 'unsafe-inline'"  # the browser itself refuses anything remote
-STYLES = ("style.css", "comparison.css", "table.css", "charts.css")
-SCRIPTS = ("comparison.js", "table.js")
+STYLES = (
+    *("style.css", "comparison.css", "sound.css", "table.css"),
+    *("charts.css", "choice.css", "folded.css"),
+)
+SCRIPTS = ("comparison.js", "sound.js", "table.js", "choice.js")
 SCRIPTED = ".stage, .reading, .panel > :not(.caption)"  # of no use where no script runs
 
 

@@ -67,7 +67,7 @@ class Table:
         for i, row in enumerate(self.rows):
             group = None if self.group_by is None else row[self.group_by]
             for j, (column, cell) in enumerate(zip(self.columns, row, strict=True)):
-                if column.better and is_number(cell):
+                if column.better and is_number(cell) and getattr(cell, "competes", True):
                     contests[group, j][i] = round(float(cell), column.digits)
         return {
             (i, j)

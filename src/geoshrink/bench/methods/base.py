@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ class Case:
     shift: Any = None
     interval: tuple[float, float] | None = None
     lengths: Sequence[int] | None = None
+    costs: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # tuning's
 
     @property
     def network(self) -> nn.Module:
@@ -40,6 +41,10 @@ class Case:
     def grid(self, steps: int | None = None) -> Grid:
         """The case's own grid, or one of fewer steps in the same spacing."""
         return self.model.grid(self.steps if steps is None else steps, self.shift, self.interval)
+
+    def solve(self, velocity: Callable[[Any, Any], Any]) -> Any:
+        """x at the end of the full grid, with this velocity in place of the model's own."""
+        return sample(velocity, self.noise, self.grid())
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ class Session:
         return self.inner(x, sigma)
 
     def run(self) -> Outcome:
-        x = sample(self.velocity, self.case.noise, self.case.grid())
+        x = self.case.solve(self.velocity)
         return Outcome(x, tuple(self.evaluated), held=self.held)
 
 

@@ -116,7 +116,8 @@ def cell_costs(case: Case, most: int) -> torch.Tensor:
         return v
 
     sample(velocity, case.noise, grid)
-    costs = torch.full((most, grid.steps, grid.steps), torch.inf)
+    device = seen[0][1][0].device
+    costs = torch.full((most, grid.steps, grid.steps), torch.inf, device=device)
     spans = [(s, first, last) for first, last in grid.spans() for s in range(first, last)]
     for k, (s, first, last) in product(range(1, most + 1), spans):
         cell = Mean(case, {s: k})
@@ -126,10 +127,10 @@ def cell_costs(case: Case, most: int) -> torch.Tensor:
             tracks = [cell.track(i) for i in range(len(x))]
             x = [part + t.euler(e - 1)[1] * d for t, part, d in zip(tracks, x, v)]
             off = [(a - b).abs().mean() for a, b in zip(x, seen[e][1])]
-            costs[k - 1, s, e] = float(sum(off)) if e > s + 1 else 0.0
+            costs[k - 1, s, e] = sum(off) if e > s + 1 else 0.0
             cell.stage = e
             v = cell.predict(x)
-    return costs
+    return costs.cpu()
 
 
 def cheapest_path(cost: list[list[float]], budget: int, grid: Grid) -> tuple[int, ...]:

@@ -62,8 +62,9 @@ def tuning(kind: Any) -> Make:
 def calibrated_teacache(
     options: dict[str, Any], training: Callable[[], list[Case]], budget: int
 ) -> Method:
-    coefficients = teacache.calibrate(training())
-    return tuning(TeaCache)({"coefficients": coefficients, **options}, training, budget)
+    if "coefficients" not in options:
+        options = {"coefficients": teacache.calibrate(training()), **options}
+    return tuning(TeaCache)(options, training, budget)
 
 
 def calibrated_magcache(

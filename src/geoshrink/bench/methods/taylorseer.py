@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from math import factorial
 from typing import Any
@@ -90,7 +91,7 @@ class Forecast(BranchSession):
     def __init__(self, case: Case, stages: list[int], series: Callable[[], Series]):
         super().__init__(case)
         self.stages = frozenset(stages)
-        self.series = [series() for _ in self.modules]
+        self.series = defaultdict[int, Series](series)
 
     def decide(self) -> bool:
         return self.stage in self.stages
@@ -98,7 +99,7 @@ class Forecast(BranchSession):
     def observe(self, branch: int, output: Tensor) -> None:
         self.series[branch].add(self.stage, output)
         if branch == len(self.modules) - 1:
-            self.held = max(self.held, bytes_of(*(s.terms for s in self.series)))
+            self.held = max(self.held, bytes_of(*(s.terms for s in self.series.values())))
 
     def predict(self, branch: int, args: tuple) -> Tensor:
         return self.series[branch].at(self.stage)

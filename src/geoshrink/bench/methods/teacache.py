@@ -61,7 +61,7 @@ class Modulated(LastResidual):
         self.sum = 0.0
 
     def decide(self, streams: Streams, args: tuple, kwargs: dict) -> bool:
-        before, self.probe = self.probe, modulated(self.stack.blocks[0], *args[:3])
+        before, self.probe = self.probe, modulated(self.stack.blocks[0], args, kwargs)
         self.sum += float(np.polyval(self.coefficients, relative_change(self.probe, before)))
         if self.sum < self.threshold and self.stage < self.steps - 1:
             return False
@@ -69,8 +69,12 @@ class Modulated(LastResidual):
         return True
 
 
-def modulated(block: Any, h: Tensor, c: Tensor, spread: Any) -> Tensor:
-    """What goes into the attention of a block of the zoo."""
+def modulated(block: Any, args: tuple, kwargs: dict) -> Tensor:
+    """What goes into the attention of a block of the zoo, or of diffusers' transformers."""
+    if not hasattr(block, "modulation"):
+        given = dict(zip(("hidden_states", "encoder_hidden_states", "temb"), args)) | kwargs
+        return block.norm1(given["hidden_states"], emb=given["temb"])[0]
+    h, c, spread = args[:3]
     shift, scale, *_ = spread(block.modulation(c)).chunk(6, -1)
     return block.norm1(h) * (1 + scale) + shift
 
@@ -100,7 +104,7 @@ class Changes(LastResidual):
         self.pairs: list[tuple[float, float]] = []
 
     def decide(self, streams: Streams, args: tuple, kwargs: dict) -> bool:
-        before, self.probe = self.probe, modulated(self.stack.blocks[0], *args[:3])
+        before, self.probe = self.probe, modulated(self.stack.blocks[0], args, kwargs)
         self.d = relative_change(self.probe, before)
         return True
 

@@ -24,12 +24,17 @@ def tuned(
     """The threshold in [low, high] whose mean cost over the cases is nearest to the budget.
 
     More threshold means fewer runs: halve the range until a threshold meets the budget, or `rounds`
-    times; of two equally near, the one within the budget. The cases must not be those compared.
+    times; of two equally near, the one within the budget. The cases must not be those compared;
+    they remember what was run on them, for the next budget.
     """
 
     def mean(threshold: float) -> float:
         method = make(threshold)
-        return sum(cost(method.run(case, budget)) for case in cases) / len(cases)
+        name = f"{type(method).__name__}, {vars(method)}, {cost.__qualname__}"
+        for case in cases:
+            if name not in case.costs:
+                case.costs[name] = cost(method.run(case, budget))
+        return sum(case.costs[name] for case in cases) / len(cases)
 
     whole(budget, "budget")
     if not cases:

@@ -1,0 +1,34 @@
+"""What a bench found: results.csv, report.md, report.tex, and report.html, which loads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from ..store import put
+from .latex import latex
+from .markdown import markdown
+from .reading import load
+from .results import Results
+from .spreadsheet import spreadsheet
+from .tables import counted
+
+
+def write(
+    results: Results, out: Path, bar: Callable[[int], Any] = lambda total: nullcontext()
+) -> list[Path]:
+    """Writes the four files; bar(total) makes a progress bar for the samples that are drawn."""
+    from .webpage import webpage
+
+    out.mkdir(parents=True, exist_ok=True)
+    made = {
+        "results.csv": spreadsheet(results),
+        "report.md": markdown(results),
+        "report.tex": latex(results),
+        "report.html": webpage(results, bar).html(),
+    }
+    for name, text in made.items():
+        put(out / name, text.encode())
+    return [out / name for name in made]
