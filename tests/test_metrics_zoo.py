@@ -1,4 +1,4 @@
-"""SI-SDR, MPJPE and the error of a signed distance: analytic cases, and what they must not see."""
+"""The plain metrics: analytic cases, and what they must not see; all metrics of every model."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from geoshrink.bench import command, suite
+from geoshrink.bench.metrics import zoo
 from geoshrink.bench.metrics.audio import si_sdr
+from geoshrink.bench.metrics.base import Metric, Skipped
 from geoshrink.bench.metrics.motion import mpjpe
 from geoshrink.bench.metrics.shape import sdf_error
+from geoshrink.bench.store import Store
+from geoshrink.zoo.recipes import RECIPES
 
 
 def test_si_sdr_of_orthogonal_noise():
@@ -66,3 +71,61 @@ def test_lengths_that_do_not_fit_are_quoted(lengths):
     joints = torch.zeros(2, 4, 3, 3)
     with pytest.raises(ValueError, match="2 numbers from 1 to 4"):
         mpjpe(joints, joints, lengths)
+
+
+@pytest.mark.parametrize("model", RECIPES)
+def test_every_model_has_its_metrics(model):
+    plain, every = zoo.metrics_of(model), zoo.metrics_of(model, "all")
+    parts = len(RECIPES[model].shapes)
+    assert [m.part for m in plain] == list(range(parts)) and not any(m.metric.needs for m in plain)
+    names = [m.name for m in every]
+    assert len(set(names)) == len(names) > parts and set(names) <= set(zoo.names())
+    assert {m.name for m in plain} <= set(names)
+    assert [m.name for m in zoo.metrics_of(model, names[-1:])] == names[-1:]
+
+
+def test_a_score_is_a_list_a_number_or_a_reason():
+    def skip(x, y, lengths):
+        raise Skipped("silent")
+
+    x, y = torch.rand(2, 3, 16, 16), torch.rand(2, 3, 16, 16)
+    measured = zoo.Measured(zoo.PSNR)
+    scores = measured.of([x], [torch.stack([x[0], y[1]])], None, None)
+    assert isinstance(scores, list) and scores[0] == 999.0 and scores[1] < 20
+    assert zoo.Measured(Metric("m", "", True, skip)).of([x], [y], None, None) == "skipped: silent"
+    with pytest.raises(ValueError, match="2 of 2 samples are no numbers"):
+        measured.of([x], [y * math.nan], None, None)
+
+
+def test_pictures_are_measured_by_all_metrics_and_made_anew_for_new_ones(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEOSHRINK_WEIGHTS", str(tmp_path / "weights"))
+    setting = {"budgets": [4], "guidance": 2.0, "shift": 3.0, "steps": 6}
+    given = {"samples": 2, "seeds": 1, "models": {"fruit": setting}, "methods": ["direct"]}
+
+    def run(metrics):
+        made = given | {"metrics": metrics}
+        return command.run(made, tmp_path / "bench", references=("full",), quiet=True)
+
+    assert run("plain").done == 1
+    assert run(["SSIM"]).done == 1
+    assert run("all").done == 1 and run("all").kept == 1
+    [(_, result)] = Store(tmp_path / "bench").cells()
+    scores = {name: by["full"] for name, by in result["scores"].items()}
+    assert len(scores["PSNR"]) == len(scores["SSIM"]) == len(scores["accuracy, fruit"]) == 2
+    assert scores["Fréchet, fruit"] > 0
+    assert scores["LPIPS alex"].startswith("skipped: needs the weights lpips-alex")
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "lpips-alex.safetensors").write_bytes(b"")  # there now, though damaged
+    assert len(run("all").failed) == 1
+
+
+def test_unknown_metrics_are_quoted():
+    given = {"models": {"fruit": {}}, "methods": ["direct"], "metrics": ["PSNR", "psrn"]}
+    with pytest.raises(ValueError, match="no metric 'psrn'; say plain, all, or some of PSNR, SSIM"):
+        suite.read(given)
+
+
+@pytest.mark.parametrize("model", RECIPES)
+def test_there_is_a_suite_for_every_model(model):
+    found = suite.read(str(command.suites()[f"zoo-{model}"]))
+    assert found.metrics == "all" and found.keep and {m for m, _ in found.models} == {model}

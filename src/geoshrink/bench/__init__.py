@@ -21,9 +21,10 @@ def compare(
 
         rows = compare({"motion": {"budgets": [10]}}, ["direct", "GeoShrink (default)", "FORA"])
 
-    `settings` are those of a suite: samples, seeds, converged, latency, repeats. What is in the
-    folder already is not run again. A row has the setting, method, options, budget, evaluations,
-    evaluated, held, and each metric as (mean, sd over seeds) by its reference; a failed one has the
+    `settings` are those of a suite: samples, seeds, converged, metrics, latency, repeats. What is
+    in the folder already is not run again. A row has the setting, method, options, budget,
+    evaluations, evaluated, held, and each metric as (mean, sd over seeds) by its reference, as
+    one number where it is that of a whole set, or as "skipped: reason"; a failed one has the
     error.
     """
     from .command import run, specs_of
@@ -40,6 +41,9 @@ def compare(
         kept = ("method", "options", "budget", "kind")
         row = {**spec["setting"], **{key: spec[key] for key in kept}, **result}
         for metric, references in row.pop("scores", {}).items():
-            row[metric] = {k: by_seed(v, row["seeds"]) for k, v in references.items()}
+            row[metric] = {
+                k: by_seed(v, row["seeds"]) if isinstance(v, list) else v
+                for k, v in references.items()
+            }
         rows.append(row)
     return rows

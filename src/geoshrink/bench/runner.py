@@ -25,7 +25,8 @@ from ..zoo.model import Model, joined, load
 from .keeping import Trace, write_samples
 from .methods.base import Case
 from .methods.registry import METHODS
-from .metrics import fidelity, values_of
+from .metrics import values_of
+from .metrics.zoo import Scores, metrics_of
 from .store import Store, name_of, put
 from .suite import Suite
 
@@ -41,12 +42,12 @@ class Setting:
         spec: dict[str, Any],
         model: Model,
         folder: Path,
-        converged: int,
+        suite: Suite,
         names: Sequence[str] = REFERENCES,
-        keep: int = 0,
     ):
-        self.spec, self.model, self.folder, self.converged = spec, model, folder, converged
-        self.names, self.keep = names, keep
+        self.spec, self.model, self.folder, self.names = spec, model, folder, names
+        self.converged, self.keep = suite.converged, suite.keep
+        self.metrics = metrics_of(model.name, suite.metrics)
 
     @cached_property
     def case(self) -> Case:
@@ -112,27 +113,21 @@ class Setting:
     def trace(self) -> Trace:
         return Trace(self.case)
 
-    def score(self, values: Sequence[Tensor]) -> dict[str, dict[str, list[float]]]:
+    def score(self, values: Sequence[Tensor]) -> dict[str, dict[str, Scores]]:
         """metric → reference → one number per sample."""
-        found: dict[str, dict[str, list[float]]] = {}
-        for i, metric in enumerate(fidelity(self.model)):
-            found[metric.name] = {
-                name: rounded(metric.of(values[i], parts[i], self.case.lengths))
-                for name, parts in self.references.items()
+        classes = [self.model.classes[int(label)] for label in self.case.labels]
+        more = self.case.lengths, classes
+        return {
+            metric.name: {
+                name: metric.of(values, parts, *more) for name, parts in self.references.items()
             }
-        return found
+            for metric in self.metrics
+        }
 
 
 def reference_key(setting: dict[str, Any], weights: str, steps: int | None) -> dict[str, Any]:
     """What a reference is: the full run (no steps of its own) or the converged flow."""
     return dict(setting, weights=weights, reference=steps)
-
-
-def rounded(each: Tensor) -> list[float]:
-    """JSON knows no infinity: what agrees to the last bit is 999. What is no number is an error."""
-    if each.isnan().any():
-        raise ValueError(f"{int(each.isnan().sum())} of {len(each)} samples are no numbers")
-    return [999.0 if v == float("inf") else round(v, 5) for v in each.double().tolist()]
 
 
 @dataclass
@@ -196,14 +191,21 @@ class Runner:
             tick(spec)
 
     def complete(self, spec: dict[str, Any]) -> bool:
-        """A cell without one of this run's references or the samples to keep is made anew."""
+        """A cell without a reference, a metric or the samples of this run is made anew, as is one
+        whose metric was skipped for weights that are there now.
+        """
         result = self.store.read(spec)
         if result is None:
             return False
         if self.keeps(spec) and not self.samples_path(spec).is_file():
             return False
-        scores = result.get("scores", {}).values()
-        return all(name in by_reference for by_reference in scores for name in self.references)
+        if spec["kind"] != "fidelity":
+            return True
+        metrics = metrics_of(spec["setting"]["model"], self.suite.metrics)
+        scores = [
+            (m, result["scores"].get(m.name, {}).get(r)) for m in metrics for r in self.references
+        ]
+        return all(s is not None and not (isinstance(s, str) and m.possible()) for m, s in scores)
 
     def keeps(self, spec: dict[str, Any]) -> bool:
         return self.suite.keep > 0 and spec["kind"] == "fidelity"
@@ -253,12 +255,7 @@ class Runner:
         if self.setting is None or self.setting.spec != spec["setting"]:
             model = self.model(spec["setting"]["model"])
             self.setting = Setting(
-                spec["setting"],
-                model,
-                self.store.folder,
-                self.suite.converged,
-                self.references,
-                self.suite.keep,
+                spec["setting"], model, self.store.folder, self.suite, self.references
             )
         return self.setting
 

@@ -7,6 +7,7 @@
       fruit: {budgets: [7, 10], guidance: [1.5, 3], shift: [1, 3]}
       motion: {}           # budgets, guidance, shift, steps: the model's own where left out
     methods: [direct, GeoShrink (default), FORA, {TaylorSeer: {order: 2}}]
+    metrics: all           # what the models have; plain, if left out, is one for each tensor
     precision: high        # matrix products on a GPU in TF32 (torch's names: highest, high, medium)
     keep: 2                # samples of each cell to look at, and the error along the way
     latency: true          # time each method alone, after all else, at a model's first setting
@@ -24,9 +25,10 @@ from typing import Any
 from ..checks import is_number, whole
 from ..zoo.recipes import RECIPES
 from .methods.registry import METHODS
+from .metrics.zoo import names
 
 NUMBERS = ("samples", "seeds", "converged", "repeats")
-KEYS = {"name", "models", "methods", "latency", "precision", "keep", *NUMBERS}
+KEYS = {"name", "models", "methods", "metrics", "latency", "precision", "keep", *NUMBERS}
 PRECISIONS = ("highest", "high", "medium")  # torch's names: float32, TF32, bfloat16 products
 SETTINGS = {"budgets", "guidance", "shift", "steps", "interval", "lengths"}
 BUDGETS = (10, 15, 20)
@@ -42,6 +44,7 @@ class Suite:
     converged: int = 800  # steps of the second reference
     latency: bool = False
     keep: int = 0  # samples of each cell, to be looked at
+    metrics: str | tuple[str, ...] = "plain"  # or "all", or their names
     precision: str = "highest"  # of matrix products on a GPU
     repeats: int = 5
     source: dict[str, Any] = field(default_factory=dict, compare=False)
@@ -129,6 +132,7 @@ def read(source: str | Path | Mapping[str, Any]) -> Suite:
             f"{where}: precision must be one of {', '.join(PRECISIONS)}, got {given['precision']!r}"
         )
     rest = {k: v for k, v in given.items() if k in ("latency", "precision", "keep", *NUMBERS)}
+    rest["metrics"] = metrics_in(where, given.get("metrics", "plain"))
     name = str(given.get("name", "suite"))
     return Suite(name, models, methods, source=given, **rest)
 
@@ -145,6 +149,19 @@ def load(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"{path} must hold keys such as models and methods, not {found!r}")
     return found
+
+
+def metrics_in(where: str, given: Any) -> str | tuple[str, ...]:
+    if given in ("plain", "all"):
+        return given
+    known = names()
+    chosen = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        raise ValueError(
+            f"{where}: no metric {unknown[0]!r}; say plain, all, or some of {', '.join(known)}"
+        )
+    return chosen
 
 
 def check(where: str, given: Mapping[str, Any], known: set[str], what: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any, Literal, NamedTuple
 
-from .metrics import OF_MODEL, PSNR, Metric
+from .metrics.zoo import OF_MODEL, PICTURES
 
 Spec = dict[str, Any]
 
@@ -23,12 +23,9 @@ class Measure(NamedTuple):
         return f"{self.name}, {self.unit}{arrow}" if self.unit else f"{self.name}{arrow}"
 
 
-def metrics_of(model: str) -> list[Metric]:
-    return OF_MODEL.get(model, [PSNR])
-
-
 def measure_of(name: str) -> Measure:
-    for metric in (PSNR, *(m for each in OF_MODEL.values() for m in each)):
+    for measured in (*PICTURES, *(m for each in OF_MODEL.values() for m in each)):
+        metric = measured.metric
         if metric.name == name:
             return Measure(name, metric.unit, "higher" if metric.higher else "lower")
     return Measure(name, "", None)

@@ -127,6 +127,11 @@ def folder_of(folder: str | Path | None = None) -> Path:
     return Path(chosen).expanduser()
 
 
+def there(name: str, folder: str | Path | None = None) -> bool:
+    """Whether the weights of that name were fetched before."""
+    return (folder_of(folder) / f"{name}.safetensors").is_file()
+
+
 def load(
     name: str, folder: str | Path | None = None, device: str | torch.device = "cpu"
 ) -> dict[str, Tensor]:
@@ -137,7 +142,8 @@ def load(
     archive = wanted(name).archive
     path = folder_of(folder) / f"{name}.safetensors"
     if not path.is_file():
-        raise Skipped(f"needs the weights {name}, not in {path.parent}: {COMMAND} {name}")
+        place = str(path.parent).replace(str(Path.home()), "~")
+        raise Skipped(f"needs the weights {name}, not in {place}: {COMMAND} {name}")
     safetensors = library()
     try:
         with safetensors.safe_open(path, "pt", device=str(device)) as file:

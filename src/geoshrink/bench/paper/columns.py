@@ -15,17 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import metrics
 from ..metrics import audio, mel, mesh, motion
 from ..metrics.base import Metric, Skipped
 from ..metrics.clap import clap
 from ..metrics.clip import clip_metrics
 from ..metrics.external import IMAGE_REWARD, MTSCORE, VBENCH, chronomagic, imagereward, vbench
 from ..metrics.frechet import frechet_distance
-from ..metrics.image import ssim
 from ..metrics.lpips import LPIPS_ALEX
 from ..metrics.video import FVD, i3d_logits
 from ..metrics.weights import load
+from ..metrics.zoo import PSNR, SSIM
 from .prompts import Prompt
 from .sample import Sample
 
@@ -180,12 +179,11 @@ def read_each(metric: Metric, folder: Path) -> list[float]:
     return metric.of(folder, None, None).tolist()
 
 
-SSIM = Metric("SSIM", "", True, lambda x, y, _: ssim(x, y))
 SHARE = 1e-4  # of mesh.CENTER_CD2 and mesh.SURFACE_CD2
 COLUMNS: dict[str, Column] = {
     column.name: column
     for column in (
-        visual("PSNR", metrics.PSNR),
+        visual("PSNR", PSNR),
         visual("SSIM", SSIM),
         visual("LPIPS", LPIPS_ALEX),
         Each("CLIP", "", True, "1: text, mean over frames", clip_of, alone=True),

@@ -7,9 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..metrics.zoo import metrics_of
 from ..runner import REFERENCES
 from ..suite import Suite
-from ..summary import label_of, measure_of, metrics_of, title_of
+from ..summary import label_of, measure_of, title_of
 from .score import Score
 
 Spec = dict[str, Any]
