@@ -12,7 +12,8 @@ from typing import Any
 from . import paper
 from .methods.registry import METHODS
 from .report import counted, load, markdown, write
-from .runner import REFERENCES, Progress, Runner
+from .runner import Progress, Runner
+from .setting import REFERENCES
 from .store import put
 from .suite import Suite, read
 

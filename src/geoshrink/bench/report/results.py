@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..metrics.zoo import metrics_of
-from ..runner import REFERENCES
+from ..setting import REFERENCES
 from ..suite import Suite
 from ..summary import label_of, measure_of, title_of
 from .score import Score

@@ -14,7 +14,7 @@ from ...zoo.modalities import Sound as Speech
 from ...zoo.modalities.pictures import picture_of
 from ...zoo.recipes import RECIPES
 from ..keeping import Samples, read_samples
-from ..runner import REFERENCES, reference_key
+from ..setting import REFERENCES, reference_key
 from ..store import name_of
 from ..summary import measure_of
 from .ranking import DIRECT, OURS, chosen

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from ..runner import REFERENCES
+from ..setting import REFERENCES
 from ..summary import measure_of
 from .results import DONE, Cell, Results, Setting
 from .score import Score
