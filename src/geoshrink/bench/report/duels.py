@@ -1,4 +1,4 @@
-"""Our default against every other method, cell by cell."""
+"""One method, our default unless said, against every other, cell by cell."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .tables import CALIBRATED, FREE, REFERENCE
 EVEN = 0.05  # dB: nearer than this is a draw
 
 
-def duels(results: Results, reference: str = "full") -> Table:
+def duels(results: Results, reference: str = "full", mine: str = OURS) -> Table:
     """Where both ran: who is nearer to the reference, by how many dB, and at what cost."""
-    labels = dict.fromkeys(label for s in results.settings for label in s.labels if label != OURS)
+    labels = dict.fromkeys(label for s in results.settings for label in s.labels if label != mine)
     rows = []
     for label in labels:
-        found = list(pairs(results, label, reference))
+        found = list(pairs(results, mine, label, reference))
         if not found:
             continue
         leads = sorted(lead for lead, _ in found)
@@ -40,13 +40,13 @@ def duels(results: Results, reference: str = "full") -> Table:
     rows.sort(key=lambda row: row[4])
     columns = [
         Column("method"),
-        *(Column(name, digits=0) for name in ("contests", "we are ahead", "behind")),
+        *(Column(name, digits=0) for name in ("contests", "ahead", "behind")),
         *(Column(name, "dB") for name in ("median lead", "worst", "best")),
         Column("its runs / B", digits=2),
         Column("kind"),
     ]
     return Table(
-        "Our default against each method",
+        f"{'Our default' if mine == OURS else mine} against each method",
         columns,
         rows,
         caption=f"Contests (setting, budget, metric) that both have run, by distance to "
@@ -56,15 +56,15 @@ def duels(results: Results, reference: str = "full") -> Table:
     )
 
 
-def pairs(results: Results, label: str, reference: str) -> Iterator[tuple[float, float]]:
-    """(our lead in dB, the other's runs per budget)."""
+def pairs(results: Results, mine: str, label: str, reference: str) -> Iterator[tuple[float, float]]:
+    """(the lead of mine in dB, the other's runs per budget)."""
     for setting in results.settings:
         for budget in setting.budgets:
-            mine, other = (setting.at.get((name, budget)) for name in (OURS, label))
-            if mine is None or other is None:
+            one, other = (setting.at.get((name, budget)) for name in (mine, label))
+            if one is None or other is None:
                 continue
             for metric in setting.metrics:
-                scores = [cell.score(metric, reference) for cell in (mine, other)]
+                scores = [cell.score(metric, reference) for cell in (one, other)]
                 a, b = (s.mean if isinstance(s, Score) else math.nan for s in scores)
                 lead = lead_of(a, b, measure_of(metric))
                 if math.isfinite(lead):
