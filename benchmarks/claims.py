@@ -69,10 +69,10 @@ def main() -> None:
         "# What the paper claims, and what we see",
         "",
         f"Made by `python benchmarks/claims.py {' '.join(map(str, folders))}`. The published "
-        "method on our small trained models, by distance to the full run; a cell is one setting, budget "
-        "and metric. Agrees: in nine of ten cells; mostly: in six of ten. SpeCa "
-        "and ToCa did more work than the budget. The paper's own models have not been run "
-        "(docs/paper.md says how).",
+        "method on our small trained models, by distance to the full run; a cell is one setting, "
+        "budget and metric. Agrees: in nine of ten cells; mostly: in six of ten. SpeCa and ToCa "
+        "did more work than the budget. The paper's own models have not been run (docs/paper.md "
+        "says how).",
         "",
         "| the paper says | what we count | cells | on | agrees |",
         "|---|---|--:|---|---|",
