@@ -13,6 +13,8 @@ from .grid import Grid as Grid
 from .outputs import register_output as register_output
 from .plan import METHODS as METHODS
 from .plan import Plan as Plan
+from .planning import Profile as Profile
+from .planning import profile as profile
 from .report import Report as Report
 from .retention import Blocks as Blocks
 from .retention import Rule as Rule

@@ -232,6 +232,8 @@ class Plan:
 
     def __str__(self) -> str:
         rules = ", ".join(dict.fromkeys(str(rule) for rule in self.rules))
+        if any(c is not None for c in self.coefficients or ()):
+            rules += ", ω of its own"
         mesh = self.mesh if self.mesh.startswith("every stage") else f"{self.mesh} anchors"
         how = f"{mesh}, {rules}, {self.space} space"
         return f"{self.budget} of {self.steps} stages ({how})"
