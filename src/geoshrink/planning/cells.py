@@ -1,0 +1,101 @@
+"""What a cell costs: ‖e‖² of the state at its end, for every choice of anchors, from Gram matrices.
+
+A cell is the stages skipped after anchor k, up to l. With j and i the anchors before,
+
+    e = Σ_{k<n<l} c_n·(z_k + ω_n·Δ − z_n) = A + w·Δ,   Δ = z_k − z_j,   w = Σ c_n·ω_n
+
+where A does not depend on the rule, and ω_n on (i, j, k) alone: every product of A and Δ is a sum
+over the Gram matrix. A regime's first anchor holds (i = j = k), and its second has Δ⁻ = 0 (i = j).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..retention import Rule, Statistics, retention
+from .space import View
+
+CALIBRATED = "calibrated"  # the paper's conditional optimum: one ω per stage, from the profile
+NUMBERS = 10_000_000  # in one array
+
+
+class Cells:
+    """The cells of one regime that begin at one anchor, in one space.
+
+    views        one per slot
+    importance   per slot, for every stage l: the price of ‖e‖² at l, a(σ_l)² over the slot's energy
+    allowed      the stages that may be anchors, 0 first; k is the position of the anchor in it
+    """
+
+    def __init__(
+        self,
+        views: Sequence[View],
+        importance: Sequence[Tensor],
+        allowed: Sequence[int],
+        k: int,
+    ) -> None:
+        self.slots = [Products(view, allowed, k) for view in views]
+        self.prices = [a[[*allowed[k + 1 :], view.stages]] for a, view in zip(importance, views)]
+        self.energies = [a[-1] for a in importance]
+
+    def costs(self, rule: str) -> Tensor:
+        """(i, j, l): the mean cost of the cell that ends at the next anchor l, or at the end."""
+        fixed = self.calibrated()[:, None, None] if rule == CALIBRATED else None
+        terms = []
+        for slot, price in zip(self.slots, self.prices):
+            for some in slot.chunks():
+                stats = Statistics(*(t[some] for t in slot.statistics))
+                kept = retention(Rule.of(rule), stats, *slot.reach) if fixed is None else fixed
+                w = torch.tensordot(slot.weights, kept, 1)  # (l, sample, i, j)
+                error = w * (2 * slot.AD[:, some] + w * slot.S[some])
+                error = error + slot.AA[:, some, None, None]
+                terms.append(torch.einsum("lsij,l->ijl", error, price) / len(slot.S))
+        total = torch.stack(terms).sum(0)
+        return total.expand(total.shape[1], -1, -1)
+
+    def calibrated(self) -> Tensor:
+        """ω_n = E⟨Δ, z_n − z_k⟩/E‖Δ‖², clipped to [0, max(1, λ)]: (n, j)."""
+        weighted = list(zip(self.slots, self.energies))
+        ahead = torch.stack([a * slot.ahead.mean(0) for slot, a in weighted]).sum(0)
+        S = torch.stack([a * slot.S[:, 0].mean(0) for slot, a in weighted]).sum(0)
+        most = self.slots[0].reach[1][:, 0, 0].clamp(min=1)
+        return torch.where(S > 0, ahead / S, 0.0).clamp(min=0).minimum(most)
+
+
+class Products:
+    """The products of one slot's A, Δ and Δ⁻ at an anchor.
+
+    AA   (l, sample) ‖A‖²               AD      (l, sample, 1, j) ⟨A, Δ⟩
+    S    (sample, 1, j) ‖Δ‖²            ahead   (sample, n, j) ⟨Δ, z_n − z_k⟩
+    statistics   of Δ and Δ⁻, (sample, i, j)
+    reach        ρ and λ of every stage n after the anchor, (n, 1, 1, j)
+    """
+
+    def __init__(self, view: View, allowed: Sequence[int], place: int):
+        k, G = allowed[place], view.products
+        past, ends = [*allowed[: max(place, 1)]], [*allowed[place + 1 :], view.stages]
+        self.weights = view.weights[ends, k + 1 :]
+        total = self.weights.sum(1)
+        A = total[:, None] * G[:, k, None] - self.weights @ G[:, k + 1 :]  # ⟨A_l, z_m⟩
+        own = (A[:, :, k + 1 :] * self.weights).sum(2)
+        self.AA = (total * A[:, :, k] - own).clamp(min=0).T
+        self.AD = (A[:, :, k, None] - A[:, :, past]).transpose(0, 1)[:, :, None]
+        square = G.diagonal(dim1=1, dim2=2)
+        inner, to_k, own = G[:, past][:, :, past], G[:, k, past], square[:, past]
+        self.S = (square[:, k, None] + own - 2 * to_k).clamp(min=0)[:, None]
+        P = (own[:, :, None] + own[:, None] - 2 * inner).clamp(min=0)
+        D = to_k[:, None] - to_k[:, :, None] - own[:, None] + inner
+        self.statistics = Statistics(self.S.expand_as(D), P, D)
+        from_k = G[:, k + 1 :] - G[:, k, None]
+        self.ahead = from_k[:, :, k, None] - from_k[:, :, past]
+        rho, lam = view.horizons(k, past)
+        self.reach = rho[:, None, None], lam[:, None, None]
+
+    def chunks(self) -> list[slice]:
+        """The samples in groups small enough for (stages, samples, i, j) numbers in memory."""
+        samples, *pairs = self.statistics.D.shape
+        count = max(1, NUMBERS // max(1, len(self.reach[0]) * pairs[0] * pairs[1]))
+        return [slice(start, start + count) for start in range(0, samples, count)]

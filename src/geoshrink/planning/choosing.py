@@ -1,0 +1,127 @@
+"""From trials to a plan and a prediction: the winner where plans were run, offsets in between."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..checks import is_number
+from ..grid import Grid
+from ..plan import Plan
+from .profiles import Prediction, Profile, Trial
+from .recipes import BASELINES, DIRECT
+from .tournament import SLATE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def best_plan(profile: Profile, budget: int) -> Plan:
+    """The plan of the best recipe at this budget, with its prediction in words."""
+    planner = profile.planner
+    if budget >= profile.grid.steps:
+        return Plan.of(profile.grid)
+    if not profile.trials:
+        name = max(usable(profile, budget), key=lambda name: planner.surrogate(name, budget))
+        words = "planned (but never tried)"
+    else:
+        expected = prediction(profile, budget)
+        name, words = expected.recipe, f"planned for {expected}"
+        if name in BASELINES:
+            words = f"{name} (no planned ones do better), {expected},"
+    if not planner.exact and name not in BASELINES:
+        words += ", searched coarse to fine,"
+    plan = planner.named(name, budget)
+    assert plan is not None
+    return replace(plan, mesh=words)
+
+
+def prediction(profile: Profile, budget: int) -> Prediction:
+    if budget >= profile.grid.steps:
+        return Prediction(budget, math.inf, 0.0, "every stage", "measured")
+    trials = [trial for trial in profile.trials if trial.budget == budget]
+    if trials:
+        return leave_one_out(trials)
+    names = dict.fromkeys(trial.recipe for trial in profile.trials)
+    expected = [interpolated(profile, name, budget) for name in names]
+    if not expected:
+        raise ValueError(
+            "this profile has no real runs to predict from: profile.measure(velocity, noise, "
+            "budgets) makes them"
+        )
+    return max((e for e in expected if e is not None), key=lambda e: e.db)
+
+
+def leave_one_out(trials: Sequence[Trial]) -> Prediction:
+    """Each sample is scored under the recipe that wins on the others; the plan is the winner's.
+
+    The anchors were searched with all samples, which is not undone here.
+    """
+    db = np.array([trial.db for trial in trials])
+    others = (db.sum(1, keepdims=True) - db) / (db.shape[1] - 1)
+    scores = db[others.argmax(0), np.arange(db.shape[1])]
+    winner = trials[int(db.mean(1).argmax())]
+    error = float(scores.std(ddof=1) / math.sqrt(len(scores)))
+    return Prediction(winner.budget, float(scores.mean()), error, winner.recipe, "measured")
+
+
+def interpolated(profile: Profile, name: str, budget: int) -> Prediction | None:
+    """Surrogate plus what real runs at other budgets were off from it, over log B."""
+    trials = sorted((t for t in profile.trials if t.recipe == name), key=lambda t: t.budget)
+    surrogate = profile.planner.surrogate(name, budget)
+    if not trials or not math.isfinite(surrogate):
+        return None
+    places = np.log([t.budget for t in trials])
+    offsets = [t.mean - t.surrogate for t in trials]
+    offset = float(np.interp(math.log(budget), places, offsets))
+    spread = float(np.std([t.db for t in trials], axis=1).mean()) / math.sqrt(profile.samples)
+    error = math.hypot(spread, max(abs(offset - o) for o in offsets) / 2)
+    inside = trials[0].budget <= budget <= trials[-1].budget
+    how = "interpolated" if inside else "extrapolated"
+    return Prediction(budget, surrogate + offset, error, name, how)
+
+
+def usable(profile: Profile, budget: int) -> list[str]:
+    return [n for n in (DIRECT, *SLATE) if profile.planner.named(n, budget) is not None]
+
+
+def budget_for_target(profile: Profile, target: float | None) -> int:
+    """The smallest budget whose predicted quality reaches the target."""
+    if not is_number(target) or isinstance(target, bool) or not math.isfinite(float(target)):  # type: ignore[arg-type]
+        raise ValueError(f"target_db is a number of decibels, got {target!r}")
+    least = max(2, len(profile.grid.spans()))
+    expected = [prediction(profile, b) for b in range(least, profile.grid.steps)]
+    for e in expected:
+        if e.db >= float(target):  # type: ignore[arg-type]
+            return e.budget
+    best = max(expected, key=lambda e: e.db)
+    raise ValueError(
+        f"no budget below {profile.grid.steps} is expected to reach {target:g} dB: the best is "
+        f"{best.db:.1f} dB with {best.budget} calls; ask for less, or run every stage"
+    )
+
+
+def plan_for(
+    profile: Profile | str | Path | None,
+    grid: Grid,
+    budget: int,
+    guidance: float | None = None,
+    model: str | None = None,
+) -> Plan:
+    """The plan of a profile that the library chose, or the default with a warning why.
+
+    For a profile that the user chose: profile.check, which is an error where it does not fit.
+    """
+    reason = "there is no profile of it"
+    if profile is not None:
+        found = profile if isinstance(profile, Profile) else Profile.load(profile)
+        reason = found.misfit(grid, guidance, model)
+        if reason is None:
+            return replace(found.plan(budget), grid=grid)
+    warnings.warn(f"planned without a profile, by the default: {reason}", UserWarning, stacklevel=2)
+    return Plan.of(grid, budget)

@@ -1,0 +1,79 @@
+"""Curve: predicted quality against budget, as a table and a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..page import Lines, Page, Series
+from .choosing import interpolated, prediction
+from .profiles import Prediction, Profile, check_budget
+from .recipes import BASELINES
+
+PLANNED = "planned"
+LEGEND = "dB of the full run over the error; ~ between budgets with real runs, ? beyond them"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """dB by method and budget; None where a method has no plan. print(curve) is the table."""
+
+    budgets: tuple[int, ...]
+    methods: dict[str, tuple[Prediction | None, ...]]
+
+    @classmethod
+    def of(cls, profile: Profile, budgets: Sequence[int] | None = None) -> Curve:
+        if budgets is None:
+            least = max(4, len(profile.grid.spans()))
+            budgets = range(least, max(least, profile.grid.steps // 2) + 1)
+        checked = tuple(dict.fromkeys(check_budget(b, profile.grid) for b in budgets))
+        methods: dict[str, tuple[Prediction | None, ...]] = {}
+        methods[PLANNED] = tuple(prediction(profile, b) for b in checked)
+        for name in BASELINES:
+            methods[name] = tuple(of_method(profile, name, b) for b in checked)
+        return cls(checked, methods)
+
+    def rows(self) -> list[dict[str, float | int | None]]:
+        """One row per budget: what a data frame or a CSV writer takes."""
+        columns = {name: [p and p.db for p in values] for name, values in self.methods.items()}
+        return [
+            {"budget": b} | {name: column[i] for name, column in columns.items()}
+            for i, b in enumerate(self.budgets)
+        ]
+
+    def __str__(self) -> str:
+        head = "budget  " + "  ".join(f"{name:>12}" for name in self.methods)
+        lines = [head]
+        for i, budget in enumerate(self.budgets):
+            cells = [show(values[i]) for values in self.methods.values()]
+            lines.append(f"{budget:6d}  " + "  ".join(f"{cell:>12}" for cell in cells))
+        return "\n".join([*lines, LEGEND])
+
+    def chart(self) -> Lines:
+        """The curve as a section of a page."""
+        series = [
+            Series(name, self.budgets, [None if p is None else p.db for p in values])
+            for name, values in self.methods.items()
+        ]
+        return Lines("Expected quality", series, "model calls", "dB")
+
+    def write(self, file: str | Path) -> Path:
+        """The chart as a page of its own."""
+        return Page("Expected quality against budget", LEGEND, [self.chart()]).write(file)
+
+
+def of_method(profile: Profile, name: str, budget: int) -> Prediction | None:
+    """A baseline's quality: its real runs at this budget, or between those at others."""
+    if budget >= profile.grid.steps:
+        return prediction(profile, budget)
+    found = interpolated(profile, name, budget)
+    tried = any(t.recipe == name and t.budget == budget for t in profile.trials)
+    return replace(found, how="measured") if found is not None and tried else found
+
+
+def show(p: Prediction | None) -> str:
+    if p is None:
+        return "–"
+    mark = {"measured": "", "interpolated": "~", "extrapolated": "?"}[p.how]
+    return f"{mark}{p.db:.1f} ± {p.error:.1f}"

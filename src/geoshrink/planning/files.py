@@ -1,0 +1,123 @@
+"""A profile as a file: JSON, with its matrices packed as base64 of float64."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..plan import read_grid
+from .profiles import Batch, Profile, Trial
+
+VERSION = 1
+KIND = "geoshrink profile"
+
+
+def write(profile: Profile, file: str | Path) -> None:
+    """Written beside its place and then moved there: never half a file."""
+    body = {
+        KIND: VERSION,
+        "complete": profile.complete,
+        "model": profile.model,
+        "guidance": profile.guidance,
+        "dtype": profile.dtype,
+        "samples": profile.samples,
+        "stages": profile.stages,
+        "grid": asdict(profile.grid),
+        "trials": [asdict(trial) for trial in profile.trials],
+        "batches": [
+            {
+                "grams": [pack(upper(g)) for g in batch.grams],
+                "energies": [pack(e) for e in batch.energies],
+                "gains": [pack(g) for g in batch.gains],
+            }
+            for batch in profile.batches
+        ],
+    }
+    place = Path(file)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    beside = place.with_name(place.name + ".part")
+    beside.write_text(json.dumps(body), encoding="utf-8")
+    os.replace(beside, place)
+
+
+def read(file: str | Path, whole: bool = True) -> Profile:
+    """The profile in a file; one that is not whole is an error unless it is to be resumed."""
+    try:
+        body = json.loads(Path(file).read_text(encoding="utf-8"))
+        version = body[KIND]
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+        raise ValueError(f"{file} is not a geoshrink profile, or it is damaged") from None
+    if version != VERSION:
+        raise ValueError(
+            f"{file} has version {version!r}, this geoshrink reads {VERSION}: update geoshrink, or "
+            "profile again"
+        )
+    try:
+        profile = parse(body)
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise ValueError(f"{file} is damaged ({error!r}): profile again") from None
+    if whole and not profile.complete:
+        raise ValueError(
+            f"{file} is of a profiling run that was interrupted: call profile(…, file=…) with it "
+            "again as before, and it goes on"
+        )
+    return profile
+
+
+def parse(body: dict[str, Any]) -> Profile:
+    grid = read_grid(body["grid"])
+    batches = tuple(
+        Batch(
+            tuple(symmetric(unpack(g), grid.steps + 1) for g in batch["grams"]),
+            tuple(unpack(e) for e in batch["energies"]),
+            tuple(unpack(g) for g in batch["gains"]),
+        )
+        for batch in body["batches"]
+    )
+    guidance = body["guidance"]
+    trials = (t | {"anchors": tuple(t["anchors"]), "db": tuple(t["db"])} for t in body["trials"])
+    profile = Profile(
+        grid,
+        batches,
+        tuple(body["stages"]),
+        body["model"],
+        tuple(guidance) if isinstance(guidance, list) else guidance,
+        body["dtype"],
+        tuple(Trial(**trial) for trial in trials),
+        body["complete"],
+    )
+    if profile.samples != body["samples"]:
+        raise ValueError(f"it names {body['samples']} samples and has {profile.samples}")
+    return profile
+
+
+def pack(t: Tensor) -> dict[str, Any]:
+    values = np.ascontiguousarray(t.numpy(), dtype="<f8")
+    return {"shape": list(values.shape), "data": base64.b64encode(values.tobytes()).decode()}
+
+
+def unpack(packed: dict[str, Any]) -> Tensor:
+    values = np.frombuffer(base64.b64decode(packed["data"], validate=True), dtype="<f8")
+    return torch.from_numpy(values.reshape(packed["shape"]).astype(np.float64))
+
+
+def upper(gram: Tensor) -> Tensor:
+    """The upper triangle of every matrix, as a row."""
+    i, j = torch.triu_indices(gram.shape[1], gram.shape[1])
+    return gram[:, i, j]
+
+
+def symmetric(rows: Tensor, size: int) -> Tensor:
+    i, j = torch.triu_indices(size, size)
+    gram = rows.new_zeros(len(rows), size, size)
+    gram[:, i, j] = rows
+    gram[:, j, i] = rows
+    return gram

@@ -1,0 +1,223 @@
+"""Planner: the cheapest plan of every recipe at every budget, searched once and remembered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..plan import Plan
+from ..retention import Rule
+from .cells import CALIBRATED, Cells
+from .gains import track_of
+from .recipes import BASELINES, RECIPES, baseline
+from .search import cheapest, shared
+from .space import View
+
+if TYPE_CHECKING:
+    from .profiles import Profile
+
+EXACT = 100  # stages of a regime up to which every set of anchors is searched
+COARSE = 48  # stages of a longer one that are searched first: the most anchors it may have
+
+
+class Found(NamedTuple):
+    """The cheapest anchors of a recipe, a rule for each, and Σ a²·E‖e‖² over the energy."""
+
+    cost: float
+    anchors: tuple[int, ...]
+    rules: tuple[str, ...]
+
+
+class Planner:
+    def __init__(self, profile: Profile):
+        self.profile, self.grid = profile, profile.grid
+        self.regimes: dict[tuple[int, str, bool], Regime] = {}
+        self.found: dict[tuple[str, int], Found] = {}
+
+    def importance(self, early: bool) -> list[Tensor]:
+        """a(σ)² over the energy of every slot, at grid points 0 … T."""
+        gains = [self.profile.gains(i, early) for i in range(self.profile.slots)]
+        return [torch.from_numpy(a) ** 2 / e / len(gains) for a, e in zip(gains, self.energies)]
+
+    @property
+    def energies(self) -> tuple[float, ...]:
+        """Of every slot at the end of the full runs; 1 where there is none."""
+        return tuple(e or 1.0 for e in self.profile.energies)
+
+    def regime(self, index: int, space: str, early: bool = False) -> Regime:
+        if (index, space, early) not in self.regimes:
+            first, last = self.grid.spans()[index]
+            views = [
+                View.of(track_of(self.grid, i), products, space, first, last)
+                for i, products in enumerate(self.profile.grams)
+            ]
+            prices = [a[first : last + 1] for a in self.importance(early)]
+            self.regimes[index, space, early] = Regime(views, prices)
+        return self.regimes[index, space, early]
+
+    def search(self, name: str, budget: int) -> Found:
+        """The cheapest plan of a recipe at a budget."""
+        if (name, budget) not in self.found:
+            recipe, spans = RECIPES[name], self.grid.spans()
+            regimes = [self.regime(r, recipe.space, recipe.early) for r in range(len(spans))]
+            with one_thread():
+                parts = [regime.search(recipe.rules) for regime in regimes]
+            for b in range(len(spans), self.grid.steps + 1) if self.exact else [budget]:
+                shares = shared([[found.cost for found in part] for part in parts], b)
+                chosen = [part[share - 1] for part, share in zip(parts, shares)]
+                if not self.exact:
+                    with one_thread():
+                        chosen = [r.refined(recipe.rules, f) for r, f in zip(regimes, chosen)]
+                self.found[name, b] = joined(chosen, [first for first, _ in spans])
+        return self.found[name, budget]
+
+    def named(self, name: str, budget: int) -> Plan | None:
+        """A baseline or a recipe's plan; None where this grid or budget has none."""
+        if name in BASELINES:
+            return baseline(name, self.grid, budget)
+        recipe = RECIPES[name]
+        if recipe.space == "data" and not self.knows_data:
+            return None
+        found = self.search(name, budget)
+        return Plan(
+            self.grid,
+            found.anchors,
+            tuple(Rule.of("hold" if rule == CALIBRATED else rule) for rule in found.rules),
+            self.coefficients(found, recipe.space),
+            recipe.space,
+            mesh="planned",
+        )
+
+    @property
+    def exact(self) -> bool:
+        """Whether every set of anchors is searched."""
+        return all(last - first <= EXACT for first, last in self.grid.spans())
+
+    @property
+    def knows_data(self) -> bool:
+        """Whether the grid says where the data is, as data space needs."""
+        return all(t.prediction != "flow" or t.data is not None for t in self.grid.tracks)
+
+    def coefficients(self, found: Found, space: str) -> tuple[float | None, ...] | None:
+        """ω of the stages in calibrated cells, and of the anchor that ends them."""
+        if CALIBRATED not in found.rules:
+            return None
+        omega: list[float | None] = [None] * self.grid.steps
+        for r, (first, last) in enumerate(self.grid.spans()):
+            own = [a - first for a in found.anchors if first <= a < last]
+            rules = [rule for a, rule in zip(found.anchors, found.rules) if first <= a < last]
+            regime = self.regime(r, space)
+            for place, k in enumerate(own[1:], 1):
+                if rules[place] == CALIBRATED:
+                    end = min((*own, last - first)[place + 1] + 1, last - first)
+                    fitted = regime.cells(own, place).calibrated()[:, -1]
+                    omega[first + k + 1 : first + end] = fitted[: end - k - 1].tolist()
+        return tuple(omega)
+
+    def surrogate(self, name: str, budget: int) -> float:
+        """−10·log10 of the cost, in dB: for anchors, not for the quality to expect."""
+        if name in RECIPES:
+            return decibel(self.search(name, budget).cost)
+        plan = baseline(name, self.grid, budget)
+        return math.nan if plan is None else decibel(self.cost(plan))
+
+    def cost(self, plan: Plan) -> float:
+        """Σ a²·E‖e‖² of a plan without coefficients of its own."""
+        total = 0.0
+        for r, (first, last) in enumerate(self.grid.spans()):
+            own = [a - first for a in plan.anchors if first <= a < last]
+            rules = [rule for a, rule in zip(plan.anchors, plan.rules) if first <= a < last]
+            for place, rule in enumerate(rules):
+                costs = self.regime(r, plan.space).cells(own, place).costs(str(rule))
+                total += float(costs[max(place - 2, 0), max(place - 1, 0), 0])
+        return total
+
+
+class Regime:
+    """The stages of one regime, in one space: what the cells cost, and the cheapest anchors.
+
+    Up to EXACT stages every set of anchors is searched. Above, a coarse choice of stages is
+    searched first, then the neighbourhood of what was found, ever closer.
+    """
+
+    def __init__(self, views: Sequence[View], importance: Sequence[Tensor]):
+        self.views, self.importance = views, importance
+        self.stages = views[0].stages
+        self.exact = self.stages <= EXACT
+        self.tables: dict[str, list[Tensor]] = {}
+        self.allowed = range(self.stages) if self.exact else coarse(self.stages)
+
+    def cells(self, allowed: Sequence[int], place: int) -> Cells:
+        return Cells(self.views, self.importance, allowed, place)
+
+    def costs(self, rule: str, allowed: Sequence[int]) -> list[Tensor]:
+        return [self.cells(allowed, k).costs(rule).float() for k in range(len(allowed))]
+
+    def search(self, rules: Sequence[str]) -> list[Found]:
+        """The cheapest anchors for 1, 2, … of them."""
+        for rule in rules:
+            if rule not in self.tables:
+                self.tables[rule] = self.costs(rule, self.allowed)
+        return found_among(self.allowed, {rule: self.tables[rule] for rule in rules})
+
+    def refined(self, rules: Sequence[str], found: Found) -> Found:
+        step, count = 0 if self.exact else self.stages // COARSE, len(found.anchors)
+        while step:
+            near = {a + d for a in found.anchors[1:] for d in (-step, 0, step)}
+            allowed = [0, *sorted(a for a in near if 0 < a < self.stages)]
+            tables = {rule: self.costs(rule, allowed) for rule in rules}
+            found = min(found, found_among(allowed, tables, count)[count - 1])
+            step //= 2
+        return found
+
+
+def coarse(stages: int) -> list[int]:
+    """Half of them evenly apart, half denser towards the start."""
+    even = np.linspace(0, stages - 1, COARSE // 2)
+    early = np.geomspace(1, stages - 1, COARSE // 2)
+    return sorted({0, *np.rint([*even, *early]).astype(int).tolist()})
+
+
+def found_among(
+    allowed: Sequence[int], tables: dict[str, list[Tensor]], most: int | None = None
+) -> list[Found]:
+    """The cheapest anchors among the allowed stages, each cell with the cheapest of the rules."""
+    rules = list(tables)
+    least = [torch.stack(list(costs)).amin(0) for costs in zip(*tables.values())]
+    found = []
+    for cost, places in cheapest(least, most or len(allowed)):
+        ends, chosen = (*places, len(allowed)), []
+        for n, k in enumerate(places):
+            cell = places[max(n - 2, 0)], places[max(n - 1, 0)], ends[n + 1] - k - 1
+            chosen.append(min(rules, key=lambda rule: float(tables[rule][k][cell])))
+        found.append(Found(cost, tuple(allowed[k] for k in places), tuple(chosen)))
+    return found
+
+
+def joined(parts: Sequence[Found], starts: Sequence[int]) -> Found:
+    """The regimes' anchors as one plan's."""
+    anchors = [first + a for first, part in zip(starts, parts) for a in part.anchors]
+    rules = [rule for part in parts for rule in part.rules]
+    return Found(sum(part.cost for part in parts), tuple(anchors), tuple(rules))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Thousands of small products: on a busy machine threads would mostly wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def decibel(cost: float) -> float:
+    """−10·log10; 300 dB stand for no error at all."""
+    return -10 * math.log10(max(cost, 1e-30))
