@@ -18,6 +18,8 @@ from geoshrink.bench.methods.easycache import EasyCache, LazyCache
 from geoshrink.bench.methods.meancache import MeanCache, cell_costs, cheapest_path
 from geoshrink.bench.methods.multistep import DEIS, UniPC
 from geoshrink.bench.methods.ours import OURS, Ours
+from geoshrink.bench.methods.planned import Planned
+from geoshrink.bench.methods.registry import METHODS
 from geoshrink.bench.methods.solvers import SOLVERS, Solver, integrate, through
 from geoshrink.bench.methods.stack import stack_of
 from geoshrink.bench.methods.vde import VDE
@@ -453,3 +455,15 @@ def test_vde_by_hand(case):
     outcome = VDE(4, stable=3).run(case, 0)
     assert outcome.evaluated == full and torch.allclose(outcome.x, expected, atol=1e-3)
     assert outcome.held == 2 * case.noise.nbytes + 2 * 2 * 4 * 4  # u; a and b of two full stages
+
+
+def test_planned_anchors_come_from_other_cases_and_keep_the_budget():
+    case, others = small_case(), [small_case(), small_case()]
+    others[1] = dataclasses.replace(others[1], labels=[1, 2], noise=case.model.noise(2, seed=5))
+    method = METHODS["GeoShrink (planned)"]({}, lambda: others, 5)
+    assert isinstance(method, Planned) and method.calibrated
+    outcome = method.run(case, 5)
+    assert outcome.evaluated == method.plan.anchors and len(outcome.evaluated) == 5
+    assert torch.equal(outcome.x, sample(case.velocity(), case.noise, plan=method.plan))
+    whole = Planned.fit(others, case.grid().steps).run(case, case.grid().steps)
+    assert torch.equal(whole.x, plain(case))

@@ -52,6 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     compare.add_argument("--device", help="cuda where there is one unless said")
     compare.add_argument("--kwargs", default="{}", help="more arguments of the call, as JSON")
     compare.set_defaults(run=run_compare)
+    plan = commands.add_parser("plan", help="profile a model of the zoo, and plan its anchors")
+    plan.add_argument("model", help="its name; your own model: geoshrink.profile, docs/planning.md")
+    plan.add_argument("--budget", type=int, help="model calls: print the plan as JSON")
+    plan.add_argument("--target-db", type=float, help="or the quality that it must reach")
+    plan.add_argument("--samples", type=int, default=16, help="to profile on")
+    plan.add_argument("--steps", type=int)
+    plan.add_argument("--guidance", type=float)
+    plan.add_argument("--device", default="cpu")
+    plan.add_argument("--out", type=Path, help="keep the profile here, or go on with it")
+    plan.add_argument("--curve", type=Path, help="draw quality against calls into this HTML file")
+    plan.set_defaults(run=run_plan)
     bench = commands.add_parser("bench", help="every method on trained models, and its tables")
     acts = bench.add_subparsers(dest="act", required=True)
     run = acts.add_parser("run", help="run a suite, or what is missing of it")
@@ -122,6 +133,31 @@ def run_compare(args: argparse.Namespace) -> int:
         kwargs=read_kwargs(args.kwargs),
     )
     run_compare(settings, args.out)
+    return 0
+
+
+def run_plan(args: argparse.Namespace) -> int:
+    from . import profile, zoo
+
+    model = zoo.load(args.model, args.device)
+    if args.samples < 1:
+        raise ValueError(f"--samples must be at least 1, got {args.samples}")
+    guidance = model.judged_at["guidance"] if args.guidance is None else args.guidance
+    interval = model.judged_at.get("interval")
+    labels = [i * len(model.classes) // args.samples for i in range(args.samples)]
+    found = profile(
+        model.velocity(labels, guidance, interval=interval),
+        model.noise(args.samples, seed=10_000),
+        model.grid(args.steps, interval=interval),
+        model=args.model,
+        guidance=guidance,
+        file=args.out,
+    )
+    print(found.curve())
+    if args.curve:
+        found.curve().write(args.curve)
+    if args.budget is not None or args.target_db is not None:
+        print(found.plan(args.budget, target_db=args.target_db).to_json())
     return 0
 
 

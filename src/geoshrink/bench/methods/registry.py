@@ -20,6 +20,7 @@ from .hicache import HiCache
 from .magcache import MagCache
 from .meancache import MeanCache
 from .ours import OURS, Ours
+from .planned import Planned
 from .resilphase import ResilPhase
 from .solvers import SOLVERS
 from .speca import SpeCa
@@ -88,6 +89,7 @@ METHODS: dict[str, Make] = {
     "direct": known(Direct()),
     **{name: known(method) for name, method in OURS.items()},
     "GeoShrink": plain(Ours),
+    "GeoShrink (planned)": lambda options, training, budget: Planned.fit(training(), budget),
     **{name: known(method) for name, method in SOLVERS.items()},
     "FORA": plain(Fora),
     "TeaCache": calibrated_teacache,
