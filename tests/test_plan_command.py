@@ -25,5 +25,12 @@ def test_a_model_of_the_zoo_is_profiled_and_planned(tmp_path, capsys):
 def test_bad_input_is_quoted(capsys):
     assert main(["plan", "fruits"]) == 2
     assert "'fruits'" in capsys.readouterr().err
+    for asked, said in (
+        (["--budget", "0"], "budget 0 is too small"),
+        (["--budget", "5", "--target-db", "30"], "give --budget 5 or --target-db 30.0, not both"),
+    ):
+        assert main(["plan", "fruit", *asked]) == 2
+        output = capsys.readouterr()
+        assert said in output.err and "profiling" not in output.err  # before any model call
     assert main(["plan", "fruit", "--samples", "0"]) == 2
     assert "--samples must be at least 1, got 0" in capsys.readouterr().err

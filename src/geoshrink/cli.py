@@ -138,17 +138,23 @@ def run_compare(args: argparse.Namespace) -> int:
 
 def run_plan(args: argparse.Namespace) -> int:
     from . import profile, zoo
+    from .planning.profiles import check_budget
 
     model = zoo.load(args.model, args.device)
     if args.samples < 1:
         raise ValueError(f"--samples must be at least 1, got {args.samples}")
-    guidance = model.judged_at["guidance"] if args.guidance is None else args.guidance
+    if args.budget is not None and args.target_db is not None:
+        raise ValueError(f"give --budget {args.budget} or --target-db {args.target_db}, not both")
     interval = model.judged_at.get("interval")
+    grid = model.grid(args.steps, interval=interval)
+    if args.budget is not None:
+        check_budget(args.budget, grid)
+    guidance = model.judged_at["guidance"] if args.guidance is None else args.guidance
     labels = [i * len(model.classes) // args.samples for i in range(args.samples)]
     found = profile(
         model.velocity(labels, guidance, interval=interval),
         model.noise(args.samples, seed=10_000),
-        model.grid(args.steps, interval=interval),
+        grid,
         model=args.model,
         guidance=guidance,
         file=args.out,

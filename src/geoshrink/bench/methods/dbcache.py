@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
-from .base import Case, Method, Outcome, bytes_of
+from .base import Case, Outcome, bytes_of
 from .caching import StackSession
 from .residual import relative_change
 from .stack import Streams
 from .taylorseer import Series, TaylorSeer
-from .tuning import full_runs, tuned
+from .tuning import Thresholded
 
 
-class DBCache(Method):
+class DBCache(Thresholded):
     """F8B0, warm-up 8, threshold 0.08, as cache-dit has them.
 
     The first F blocks always run, and add r to the stream. If |r − r′| / |r′| < threshold (mean
@@ -32,7 +31,6 @@ class DBCache(Method):
     """
 
     name = "DBCache"
-    adaptive = True
 
     def __init__(
         self,
@@ -48,18 +46,6 @@ class DBCache(Method):
 
     def run(self, case: Case, budget: int) -> Outcome:
         return Middle(case, self).run()
-
-    @classmethod
-    def tune(
-        cls,
-        cases: Sequence[Case],
-        budget: int,
-        cost: Callable[[Outcome], float] = full_runs,
-        **settings: Any,
-    ) -> DBCache:
-        """With the threshold for the budget, which must be more than the warm-up."""
-        make = functools.partial(cls, **settings)
-        return make(tuned(make, cases, budget, 0.0, 1.0, cost))
 
 
 class Middle(StackSession):

@@ -7,17 +7,17 @@ with r_k of the last full stage k, and add what the other blocks added there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .base import Case, Method, Outcome
+from .base import Case, Outcome
 from .residual import LastResidual, relative_change
 from .stack import Streams
-from .tuning import full_runs, tuned
+from .tuning import Thresholded
 
 
-class FirstBlockCache(Method):
+class FirstBlockCache(Thresholded):
     """The rule of diffusers' FirstBlockCacheConfig, with its threshold.
 
     There is no warm-up, and the last stage is not forced. Guidance runs both its branches in one
@@ -25,20 +25,10 @@ class FirstBlockCache(Method):
     """
 
     name = "FirstBlockCache"
-    adaptive = True
+    reach = 0.0, 16.0
 
     def __init__(self, threshold: float = 0.05):
         self.threshold = threshold
-
-    @classmethod
-    def tune(
-        cls,
-        cases: Sequence[Case],
-        budget: int,
-        cost: Callable[[Outcome], float] = full_runs,
-    ) -> FirstBlockCache:
-        """With the threshold that keeps the budget on these cases."""
-        return cls(tuned(cls, cases, budget, 0.0, 16.0, cost))
 
     def run(self, case: Case, budget: int) -> Outcome:
         return FirstBlock(case, self.threshold).run()

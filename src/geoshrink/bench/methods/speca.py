@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
-from .base import Case, Method, Outcome
+from .base import Case, Outcome
 from .stack import intercepted
 from .taylorseer import Forecast, TaylorSeer
-from .tuning import full_runs, tuned
+from .tuning import Thresholded
 
 
-class SpeCa(Method):
+class SpeCa(Thresholded):
     """As in the authors' code for FLUX, in stages i of T (not in σ):
 
     After a full stage come drafts: every branch is its Taylor sum of the given order. From draft
@@ -32,7 +31,7 @@ class SpeCa(Method):
     """
 
     name = "SpeCa"
-    adaptive = True
+    reach = 0.0, 1000.0
 
     def __init__(
         self,
@@ -47,18 +46,6 @@ class SpeCa(Method):
 
     def run(self, case: Case, budget: int) -> Outcome:
         return Draft(case, self).run()
-
-    @classmethod
-    def tune(
-        cls,
-        cases: Sequence[Case],
-        budget: int,
-        cost: Callable[[Outcome], float] = full_runs,
-        **settings: Any,
-    ) -> SpeCa:
-        """With the threshold for the budget; of 50 stages 7 to 13 can be full as it is set."""
-        make = functools.partial(cls, **settings)
-        return make(tuned(make, cases, budget, 0.0, 1000.0, cost))
 
 
 class Draft(Forecast):

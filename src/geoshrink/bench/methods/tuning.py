@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from ...checks import whole
 from .base import Case, Method, Outcome
+
+Kind = TypeVar("Kind", bound="Thresholded")
 
 
 def full_runs(outcome: Outcome) -> float:
@@ -53,3 +57,25 @@ def tuned(
         seen[middle] = mean(middle)
         a, b = (middle, b) if seen[middle] > budget else (a, middle)
     return min(seen, key=lambda t: (abs(seen[t] - budget), seen[t], t))
+
+
+class Thresholded(Method):
+    """A method whose first argument is a threshold, somewhere within `reach`."""
+
+    adaptive = True
+    reach = 0.0, 1.0
+
+    def __init__(self, threshold: float):
+        self.threshold = threshold
+
+    @classmethod
+    def tune(
+        cls: type[Kind],
+        cases: Sequence[Case],
+        budget: int,
+        cost: Callable[[Outcome], float] = full_runs,
+        **settings: Any,
+    ) -> Kind:
+        """With the threshold that keeps the budget on cases that are not compared."""
+        make = partial(cls, **settings)
+        return make(tuned(make, cases, budget, *cls.reach, cost))
