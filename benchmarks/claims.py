@@ -29,7 +29,7 @@ def main() -> None:
     fruit = read_fruit((HERE / "fruit.md").read_text(encoding="utf-8"))
     four = ("Fixed-Linear", "Geo-Linear", "Fixed-Shrink", "published")
     best = sum(cell["published"] == max(cell[row] for row in four) for cell in fruit)
-    here, first = "`fruit`, benchmarks/fruit.md", "each model's first setting"
+    here, first = "`fruit`, benchmarks/fruit.md", "the settings that ran"
     nearer = "nearer to the full run at the same budget"
     rows = [
         (

@@ -27,6 +27,7 @@ from geoshrink.bench.metrics import lpips as perceptual
 from geoshrink.bench.metrics.base import Metric, SetMetric, Skipped
 from geoshrink.bench.metrics.image import psnr, ssim
 from geoshrink.bench.metrics.lpips import lpips
+from geoshrink.zoo import real
 from geoshrink.zoo.classifier import TASKS, load_classifier
 
 
@@ -786,6 +787,39 @@ def test_frechet_distance_of_written_digits(digits):
     assert of(half, half) == pytest.approx(0, abs=1e-6)
     distances = [of(half, other + s * (noise(*other.shape) - 0.5)) for s in (0.0, 0.5, 1.0)]
     assert 0 < distances[0] < distances[1] < distances[2]
+
+
+def test_frechet_distance_to_real_data(digits):
+    """The moments in the zoo are those of all 1797 written digits; a set of them is near."""
+    bunch = pytest.importorskip("sklearn.datasets").load_digits()
+    every = torch.tensor(bunch.images / 16, dtype=torch.float32)[:, None]
+    judge = load_classifier("digits-picture")
+    kept = real.load_moments("digits-picture", judge)
+    now = real.moments(frechet.classifier_features("digits-picture", every))
+    assert kept.count == len(every)
+    torch.testing.assert_close(kept.mean, now.mean, atol=1e-5, rtol=1e-5)
+    covariance = now.factor.T @ now.factor
+    torch.testing.assert_close(kept.factor.T @ kept.factor, covariance, atol=1e-5, rtol=1e-4)
+    of = frechet.TO_REAL["digits-picture"].of
+    assert of(every, None) == pytest.approx(0, abs=1e-4)
+    half = every[:400]
+    distances = [of(half + s * (noise(*half.shape) - 0.5), None) for s in (0.0, 0.5, 1.0)]
+    assert 0 < distances[0] < distances[1] < distances[2]
+
+
+def test_moments_of_another_classifier_or_damaged_ones(zoo, tmp_path):
+    judge = load_classifier("digits-picture")
+    real.save_moments(real.moments(torch.randn(5, 64)), "digits-picture", judge, tmp_path)
+    assert real.load_moments("digits-picture", judge, tmp_path).count == 5
+    judge.facts = dict(judge.facts, sha256="another")
+    with pytest.raises(ValueError, match="other weights of the digits-picture classifier"):
+        real.load_moments("digits-picture", judge, tmp_path)
+    file = tmp_path / "digits-picture-real.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match="damaged"):
+        real.load_moments("digits-picture", judge, tmp_path)
+    with pytest.raises(ValueError, match=r"\(1, 4\)"):
+        real.moments(torch.zeros(1, 4))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """Fréchet distance of two sets of samples in a feature space, and the feature spaces.
 
-The estimate is biased upwards, by more the fewer the samples: two sets from one standard normal
-distribution in 400 dimensions are 580, 350, 100 and 25 apart at n = 50, 200, 800 and 3200. So
-both sets must have the same size, and only distances at one size compare.
+The estimate is biased upwards, by more the fewer the samples. So two sets must have the same size,
+and only distances at one size compare: also those to real data, whose moments are fixed.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from torch.nn import functional as F
 
 from ...zoo.classifier import Classifier, load_classifier
 from ...zoo.judge import meant
+from ...zoo.real import Moments, load_moments, moments
 from .base import Metric, SetMetric, Skipped
 from .weights import load
 
@@ -32,12 +32,16 @@ def frechet_distance(features: Tensor, reference: Tensor) -> float:
             "the Fréchet distance needs two sets of features of one shape (n, d), got "
             f"{tuple(features.shape)} and {tuple(reference.shape)}"
         )
-    x, y = features.double(), reference.double()
-    if not (x.isfinite().all() and y.isfinite().all()):
+    if not (features.isfinite().all() and reference.isfinite().all()):
         raise ValueError("some features are infinite or no number: the samples are broken")
-    a, b = factor(x), factor(y)
-    trace = a.square().sum() + b.square().sum() - 2 * torch.linalg.svdvals(a @ b.T).sum()
-    return max(0.0, float((x.mean(0) - y.mean(0)).square().sum() + trace))
+    return distance(moments(features), moments(reference))
+
+
+def distance(a: Moments, b: Moments) -> float:
+    """The Fréchet distance of two normal distributions with these moments."""
+    cross = torch.linalg.svdvals(a.factor @ b.factor.T).sum()
+    trace = a.factor.square().sum() + b.factor.square().sum() - 2 * cross
+    return max(0.0, float((a.mean - b.mean).square().sum() + trace))
 
 
 def check_sets(values: Tensor, reference: Tensor) -> None:
@@ -46,12 +50,6 @@ def check_sets(values: Tensor, reference: Tensor) -> None:
             "a Fréchet distance compares sets of one size, at least 2, as its bias depends on the "
             f"size; got {len(values)} samples and {len(reference)} references"
         )
-
-
-def factor(x: Tensor) -> Tensor:
-    """A with AᵀA the covariance of x, of as few rows as that takes."""
-    a = (x - x.mean(0)) / (len(x) - 1) ** 0.5
-    return torch.linalg.qr(a, mode="r").R if len(a) > a.shape[1] else a
 
 
 def fid(pictures: Tensor, reference: Tensor, weights: dict[str, Tensor] | None = None) -> float:
@@ -204,6 +202,25 @@ def frechet(name: str) -> SetMetric:
     return SetMetric(f"Fréchet, {name}", "", False, of)
 
 
+def frechet_to_real(name: str) -> SetMetric:
+    """The same distance to all the real data that the zoo's classifier was made from.
+
+    What it is compared with otherwise (the full run, say) plays no part.
+    """
+
+    def of(values: Tensor, reference: object) -> float:
+        judge = classifier(name, values)
+        try:
+            real = load_moments(name, judge)
+        except FileNotFoundError as error:
+            raise Skipped(f"needs the moments of real data of {name}: {error}") from error
+        found = moments(classifier_features(name, values))
+        return distance(Moments(found.mean.cpu(), found.factor.cpu(), found.count), real)
+
+    return SetMetric(f"Fréchet to real, {name}", "", False, of)
+
+
 FID = SetMetric("FID", "", False, fid, "1: Inception of 2015, 8 bits", ("inception",))
 ACCURACY = {name: accuracy(name) for name in AXES}
 FRECHET = {name: frechet(name) for name in AXES}
+TO_REAL = {name: frechet_to_real(name) for name in AXES}

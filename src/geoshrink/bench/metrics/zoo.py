@@ -14,7 +14,7 @@ from torch import Tensor
 from ...zoo.modalities.objects import mesh_of
 from .audio import LSD, MS_STFT, SI_SDR
 from .base import Metric, SetMetric, Skipped
-from .frechet import ACCURACY, FID, FRECHET
+from .frechet import ACCURACY, FID, FRECHET, TO_REAL
 from .image import psnr, ssim
 from .lpips import LPIPS_ALEX, LPIPS_VGG
 from .mel import mel_metrics
@@ -92,8 +92,11 @@ def sound(part: int = 0) -> list[Measured]:
 
 
 def recognised(name: str, part: int = 0) -> list[Measured]:
-    """By the zoo's classifier: how often, and how far the features of the set are off."""
-    return [Measured(ACCURACY[name], part, of_classes=True), Measured(FRECHET[name], part)]
+    """By the zoo's classifier: how often, and how far the features of the set are off, from the
+    reference and from real data.
+    """
+    sets = [Measured(metric[name], part) for metric in (FRECHET, TO_REAL)]
+    return [Measured(ACCURACY[name], part, of_classes=True), *sets]
 
 
 PICTURES = [*map(Measured, (PSNR, SSIM, LPIPS_ALEX, LPIPS_VGG, FID)), *recognised("fruit")]
