@@ -16,5 +16,8 @@ settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("wild", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports Triton
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)

@@ -321,7 +321,10 @@ def test_the_four_files_and_the_command(filled, tmp_path, capsys):
     names = {"results.csv", "report.md", "report.tex", "report.html"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
     assert {path.name for path in write(load([filled]), filled)} == names
-    assert main(["bench", "report", str(filled)]) == 0
+    plots = tmp_path / "plots"
+    assert main(["bench", "report", str(filled), "--plots", str(plots)]) == 0
+    drawn = [path.read_text() for path in plots.iterdir()]
+    assert len(drawn) == len(load([filled]).settings) and all("<svg" in each for each in drawn)
 
 
 # The choice of what a chart shows

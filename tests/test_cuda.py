@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from geoshrink import Blocks, Run, sample
+from geoshrink import Blocks, Plan, Run, sample, slot
 from geoshrink.zoo import shifted_sigmas
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -41,20 +41,67 @@ def test_a_skipped_stage_never_waits(space, blocks):
     assert run.report.evaluations == 8
 
 
-def test_a_planned_anchor_never_waits_once_the_table_is_there():
+@pytest.mark.parametrize("kernels", [True, False], ids=["fused", "torch"])
+def test_an_anchor_never_waits(kernels, monkeypatch):
+    if not kernels:
+        monkeypatch.setattr(slot, "fused", lambda like: None)
+    path = torch.randn(30, 4, 8, 16, device="cuda")
+    carried(path)  # compiles the kernels
     run = Run(SIGMAS, 8)
-    x = torch.randn(4, 8, 16, device="cuda")
     for n in range(run.steps):
-        if run.queries(n, x):
-            v = field(x, SIGMAS[n])
-            torch.cuda.synchronize()
-            if n > 2:
-                never_wait(run.observe, n, v, x)
-            else:
-                run.observe(n, v, x)
+        if run.queries(n):
+            never_wait(run.observe, n, path[n])
         else:
-            v = run.predict(n, x)
-        x = x + (SIGMAS[n + 1] - SIGMAS[n]) * v
+            never_wait(run.predict, n)
+    assert run.report.evaluations == 8
+
+
+def carried(path, **options):
+    run = Run(SIGMAS, 8, **options)
+    return [run(n, lambda n=n: path[n]).clone() for n in range(run.steps)]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(1, 4096, 64), (3, 1 << 20), (2, 4099), (1, 1)])
+def test_the_fused_kernels_repeat_themselves_and_agree_with_torch(monkeypatch, shape, dtype):
+    a, b, c = torch.randn(3, *shape, device="cuda", dtype=torch.float64).unbind()
+    path = [(a + s * b + s * s * c).to(dtype) for s in SIGMAS[:-1]]
+    first, again = carried(path), carried(path)
+    assert all(torch.equal(x, y) for x, y in zip(first, again))
+    monkeypatch.setattr(slot, "fused", lambda like: None)
+    close = 4 * torch.finfo(dtype).eps
+    for x, y in zip(first, carried(path)):
+        assert torch.allclose(x, y, rtol=close, atol=4 * close)
+
+
+def test_a_whole_run_in_one_cuda_graph():
+    plan = Plan.of(SIGMAS, 8)
+    x = torch.randn(2, 8, 16, device="cuda")
+    expected = sample(field, x, plan=plan)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        sample(field, x, plan=plan)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = sample(field, x, plan=plan)
+    other = torch.randn_like(x)
+    for given in (x.clone(), other):
+        x.copy_(given)
+        graph.replay()
+        assert torch.allclose(captured, sample(field, given, plan=plan), atol=1e-5)
+    assert not torch.equal(captured, expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_model_whose_output_buffer_is_used_again():
+    x = torch.randn(2, 8, 16, device="cuda")
+    expected = sample(field, x, SIGMAS, 8)
+    quick = torch.compile(field, fullgraph=True, mode="reduce-overhead", dynamic=False)
+    levels = {s: torch.tensor(s, device="cuda") for s in SIGMAS}
+    for _ in range(3):
+        found = sample(lambda x, sigma: quick(x, levels[sigma]), x, SIGMAS, 8)
+        assert torch.allclose(found, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("solver", ["euler", "ab2", "heun", "dpm++2m"])

@@ -7,10 +7,22 @@ import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from geoshrink.page import Anchors, Column, Comparison, Lines, Page, Picture, Series, Table
+from geoshrink.page import (
+    Anchors,
+    Choice,
+    Column,
+    Comparison,
+    Lines,
+    Page,
+    Picture,
+    Series,
+    Table,
+    drawing,
+)
 from geoshrink.page.media import Animation
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
@@ -482,3 +494,14 @@ def test_anchors_of_a_single_stage():
     assert Tags(Anchors("t", [("one", [0])], 1).html()).text_of("text") == ["0"]
     with pytest.raises(ValueError, match="at least one stage"):
         Anchors("t", [], 0)
+
+
+def test_a_drawing_is_a_whole_svg_file_with_its_legend():
+    series = [Series(label, [1, 2], [3, 4]) for label in ("ours", HOSTILE, "left out")]
+    svg = drawing(Choice("dB by calls", series, "calls", "dB", chosen=["ours", HOSTILE]))
+    root = ElementTree.fromstring(svg)
+    words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"ours", HOSTILE, "calls", "dB"} <= set(words) and "left out" not in words
+    style = next(root.iter("{http://www.w3.org/2000/svg}style")).text or ""
+    assert "--series-0" in style and "prefers-color-scheme: dark" in style
+    assert "http" not in svg.replace("http://www.w3.org/2000/svg", "")

@@ -202,6 +202,25 @@ def test_coarse_to_fine_comes_close_to_the_exact_search(monkeypatch):
     assert len(coarse(1000)) <= 14 and coarse(1000)[0] == 0
 
 
+@pytest.mark.parametrize("kind", ["flow", "epsilon"])
+@pytest.mark.parametrize("space", ["output", "data"])
+@pytest.mark.parametrize("parts", [0, 1])
+def test_long_grids_are_searched_exactly_for_rules_of_two_anchors(kind, space, parts, monkeypatch):
+    grid = grid_of(kind)
+    products = gram([torch.randn(N, D, dtype=torch.float64), *smooth(N, T, D, seed=2).unbind(1)])
+    view = View.of(grid.tracks[0], products, space, 0, T, parts)
+    price = torch.linspace(9, 1, T + 1, dtype=torch.float64)
+    exact = {rule: Regime([view], [price]).search([rule]) for rule in ("hold", "linear")}
+    monkeypatch.setattr("geoshrink.planning.planner.EXACT", 5)
+    regime = Regime([view], [price])
+    assert not regime.exact and not regime.exact_for(["time"])
+    for rule, wanted in exact.items():
+        assert regime.exact_for([rule])
+        for found, best in zip(regime.search([rule], 7), wanted):
+            assert found.anchors == best.anchors and found.rules == best.rules
+            assert found.cost == pytest.approx(best.cost, rel=1e-4, abs=1e-9)
+
+
 def test_the_gain_of_a_linear_flow_is_known():
     grid, rate = Grid.of(shifted(20)), -1.7
     stages = gain_stages(grid)

@@ -100,7 +100,7 @@ def test_the_surrogate_of_a_found_plan_is_its_cost(made):
         assert made.planner.cost(plan) == pytest.approx(made.planner.search(name, 7).cost, rel=1e-4)
     every = [made.planner.search(name, 7).cost for name in ("time", "hold", "chordal")]
     assert made.planner.search("any rule", 7).cost <= min(every) * (1 + 1e-5)
-    assert set(entrants(made, 8)) <= {*BASELINES, *SLATE}
+    assert set(entrants(made.planner, 8, SLATE)) <= {*BASELINES, *SLATE}
 
 
 def test_calibrated_cells_bring_their_coefficients(made):

@@ -24,6 +24,7 @@ from geoshrink.zoo.recipes import RECIPES
 
 SMALL: dict[str, Any] = dict(width=16, depth=2, heads=2, condition=8)
 MOST = 12_000_000  # bytes of a weight file
+KINDS = ("classifier", "real")  # of files about a classifier
 CLASSES = {"fruit-video": 255, "digits-audio": 60, "digits-av": 60, "motion": 26, "objects": 12}
 CLONE = Path(__file__).parents[1] / "zoo"
 PACKAGE = Path(str(files("geoshrink.zoo"))) / "weights"
@@ -366,7 +367,8 @@ def test_damaged_weights_are_noticed(tmp_path):
 def test_weight_files_are_those_of_their_facts(file):
     facts = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
     blob = file.read_bytes()
-    assert facts["name"] == file.stem in {*RECIPES, *(f"{task}-classifier" for task in TASKS)}
+    others = {f"{task}-{kind}" for task in TASKS for kind in KINDS}
+    assert facts["name"] == file.stem in {*RECIPES, *others}
     assert hashlib.sha256(blob).hexdigest() == facts["sha256"]
     assert len(blob) <= MOST
 

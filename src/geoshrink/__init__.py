@@ -5,6 +5,7 @@ grid.
 from .adapters import Handle as Handle
 from .adapters import accelerate as accelerate
 from .adapters import register_adapter as register_adapter
+from .adapters.odeint import odeint as odeint
 from .anchors import certificate as certificate
 from .anchors import geometric_anchors as geometric_anchors
 from .anchors import sigma_anchors as sigma_anchors

@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     plan.add_argument("model", help="its name; your own model: geoshrink.profile, docs/planning.md")
     plan.add_argument("--budget", type=int, help="model calls: print the plan as JSON")
     plan.add_argument("--target-db", type=float, help="or the quality that it must reach")
-    plan.add_argument("--samples", type=int, default=16, help="to profile on")
+    plan.add_argument("--target", default="run", help="run: the full run; flow: the exact flow")
+    plan.add_argument("--samples", type=int, help="to profile on, 16 unless one comes with it")
     plan.add_argument("--steps", type=int)
     plan.add_argument("--guidance", type=float)
     plan.add_argument("--device", default="cpu")
@@ -90,6 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     report = acts.add_parser("report", help="tables and a page of what was run")
     report.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="of bench run")
     report.add_argument("--out", type=Path, help="folder of the report; the first FOLDER if not")
+    report.add_argument("--plots", type=Path, help="folder of an SVG file per setting")
     acts.add_parser("list", help="the suites and methods there are")
     bench.set_defaults(run=run_bench)
     args = parser.parse_args(argv)
@@ -137,34 +139,9 @@ def run_compare(args: argparse.Namespace) -> int:
 
 
 def run_plan(args: argparse.Namespace) -> int:
-    from . import profile, zoo
-    from .planning.profiles import check_budget
+    from .planning.command import run
 
-    model = zoo.load(args.model, args.device)
-    if args.samples < 1:
-        raise ValueError(f"--samples must be at least 1, got {args.samples}")
-    if args.budget is not None and args.target_db is not None:
-        raise ValueError(f"give --budget {args.budget} or --target-db {args.target_db}, not both")
-    interval = model.judged_at.get("interval")
-    grid = model.grid(args.steps, interval=interval)
-    if args.budget is not None:
-        check_budget(args.budget, grid)
-    guidance = model.judged_at["guidance"] if args.guidance is None else args.guidance
-    labels = [i * len(model.classes) // args.samples for i in range(args.samples)]
-    found = profile(
-        model.velocity(labels, guidance, interval=interval),
-        model.noise(args.samples, seed=10_000),
-        grid,
-        model=args.model,
-        guidance=guidance,
-        file=args.out,
-    )
-    print(found.curve())
-    if args.curve:
-        found.curve().write(args.curve)
-    if args.budget is not None or args.target_db is not None:
-        print(found.plan(args.budget, target_db=args.target_db).to_json())
-    return 0
+    return run(args)
 
 
 def run_bench(args: argparse.Namespace) -> int:
@@ -174,7 +151,7 @@ def run_bench(args: argparse.Namespace) -> int:
         print(command.listing())
         return 0
     if args.act == "report":
-        command.report(args.folders, args.out)
+        command.report(args.folders, args.out, args.plots)
         return 0
     if args.act == "run" and (args.suite in paper_suites() or args.checkpoint):
         return run_paper(args)

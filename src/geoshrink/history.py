@@ -6,8 +6,8 @@ once per run: a skipped stage then needs no arithmetic on the host and no answer
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -23,8 +23,8 @@ Coefficients = list[Tensor | None]  # one ω per slot; None holds
 class History:
     """What was observed since the last restart, and what follows from it."""
 
-    def __init__(self, plan: Plan, mask: object, dtype: torch.dtype):
-        self.plan, self.mask, self.dtype = plan, mask, dtype
+    def __init__(self, plan: Plan, mask: object, dtype: torch.dtype, group: object = None):
+        self.plan, self.mask, self.dtype, self.group = plan, mask, dtype, group
         self.forget()
 
     def forget(self) -> None:
@@ -32,6 +32,7 @@ class History:
         self.seen: list[int] = []  # observed stages, latest first, three at most
         self.cell = range(0)  # the stages up to the next anchor, itself included
         self.omega: Coefficients = []
+        self.turned: Coefficients = []  # sin²θ, where it was computed along with ω
         self.tables: list[Tensor] = []
 
     @property
@@ -48,15 +49,11 @@ class History:
         """Takes in an anchor; returns its self-check: how far its prediction was off."""
         if not self.slots:
             self.slots = self.make_slots(leaves)
-        errors = None
-        if self.seen:
-            predicted = self.predict(stage, states)
-            errors = [s.error(p, leaf) for s, p, leaf in zip(self.slots, predicted, leaves)]
-        for slot, leaf, state in zip(self.slots, leaves, states):
-            slot.observe(stage, leaf, state)
+        each = zip(self.slots, leaves, states, self.omega_at(stage))
+        errors = [slot.observe(stage, leaf, x, omega) for slot, leaf, x, omega in each]
         self.seen = [stage, *self.seen[:2]]
         self.open_cell()
-        return errors
+        return errors if len(self.seen) > 1 else None  # type: ignore[return-value]
 
     def predict(
         self, stage: int, states: Sequence[Tensor | None], hold: bool = False
@@ -86,17 +83,23 @@ class History:
         return moved
 
     def turning(self) -> Coefficients:
-        return [None if s.stats is None else turning(self.rule(), s.stats) for s in self.slots]
+        return [
+            known if known is not None or slot.stats is None else turning(self.rule(), slot.stats)
+            for slot, known in zip(self.slots, self.turned)
+        ]
 
     def rule(self) -> Rule:
-        return self.plan.rules[max(0, bisect_right(self.plan.anchors, self.seen[0]) - 1)]
+        return self.plan.rules[max(0, self.opened() - 1)]
+
+    def opened(self) -> int:
+        """How many of the plan's anchors lie at or before the latest exact stage."""
+        return sum(anchor <= self.seen[0] for anchor in self.plan.anchors)
 
     def open_cell(self) -> None:
         """Every coefficient up to the next anchor, its self-check included."""
-        following = bisect_right(self.plan.anchors, self.seen[0])
-        end = (*(a + 1 for a in self.plan.anchors), self.plan.steps)[following]
+        end = (*(a + 1 for a in self.plan.anchors), self.plan.steps)[self.opened()]
         self.cell = range(self.seen[0] + 1, end)
-        self.omega = [None] * len(self.slots)
+        self.omega, self.turned = [None for _ in self.slots], [None for _ in self.slots]
         if len(self.seen) > 1 and self.cell:
             stats = [slot.stats for slot in self.slots if slot.stats is not None]
             tables = [self.table(i) for i in range(len(self.slots))]
@@ -107,8 +110,17 @@ class History:
         if self.plan.blocks.shared:
             rho, lam = ([table[i][:, None] for table in tables] for i in (0, 1))
             return shared_retention(self.rule(), stats, rho, lam)
-        columns = [t.reshape(2, -1, *[1] * s.S.ndim) for s, t in zip(stats, tables)]
-        return [retention(self.rule(), s, c[0], c[1]) for s, c in zip(stats, columns)]
+        rule, found = self.rule(), []
+        for i, (s, table) in enumerate(zip(stats, tables)):
+            kernels = self.slots[i].retains(rule)
+            if kernels is not None:
+                omega, self.turned[i] = kernels.retain(rule, s, table)
+            else:
+                rho, lam = table.reshape(2, -1, *[1] * s.S.ndim)
+                self.turned[i] = sin2 = turning(rule, s)
+                omega = retention(rule, s, rho, lam, sin2)
+            found.append(omega)
+        return found
 
     def override(self) -> None:
         """The plan's own coefficients take the place of the rule's."""
@@ -132,17 +144,17 @@ class History:
         """(3, T): ρ, λ and the Euler weight of every stage as planned."""
         if not self.tables:
             for index, slot in enumerate(self.slots):
-                rows = [list(row) for row in zip(*self.plan.horizons(index))]
-                weights, ends = [0.0] * self.plan.steps, (*self.plan.anchors[1:], self.plan.steps)
-                for first, end in zip(self.plan.anchors, ends):
-                    weights[first + 1 : end] = slot.euler_weights(range(first + 1, end))[1]
-                self.tables.append(self.upload(index, [*rows, weights]))
+                assert slot.stats is not None
+                like = slot.stats.S
+                kept = like.is_cuda and type(like) is Tensor
+                make = planned_table if kept else planned_table.__wrapped__
+                self.tables.append(make(self.plan, index, like.dtype, like.device))
         return self.tables[i]
 
     def upload(self, i: int, rows: list[list[float]]) -> Tensor:
         stats = self.slots[i].stats
         assert stats is not None
-        return torch.tensor(rows, dtype=stats.S.dtype, device=stats.S.device)
+        return upload(rows, stats.S.dtype, stats.S.device)
 
     def make_slots(self, leaves: Sequence[Tensor]) -> list[Slot]:
         grids = len(self.plan.grid.tracks)
@@ -153,9 +165,29 @@ class History:
         masks = check_masks(self.mask, leaves)
         data = self.plan.space == "data"
         return [
-            Slot(self.plan.track(i), data, self.plan.blocks, m, self.dtype)
+            Slot(self.plan.track(i), data, self.plan.blocks, m, self.dtype, self.group)
             for i, m in enumerate(masks)
         ]
+
+
+@lru_cache(maxsize=256)
+def planned_table(plan: Plan, i: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The table of slot i: one upload for all runs of a plan, so that they can be captured."""
+    slot = Slot(plan.track(i), plan.space == "data", plan.blocks, None, dtype)
+    rows = [list(row) for row in zip(*plan.horizons(i))]
+    weights, ends = [0.0] * plan.steps, (*plan.anchors[1:], plan.steps)
+    for first, end in zip(plan.anchors, ends):
+        weights[first + 1 : end] = slot.euler_weights(range(first + 1, end))[1]
+    return upload([*rows, weights], dtype, device)
+
+
+def upload(rows: list[list[float]], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Without waiting for the device: its queue is what hides the host's work."""
+    with torch.inference_mode(False):
+        table = torch.tensor(rows, dtype=dtype)
+        if device.type != "cuda" or torch.compiler.is_compiling():
+            return table.to(device)
+        return table.pin_memory().to(device, non_blocking=True)
 
 
 def check_masks(mask: object, leaves: Sequence[Tensor]) -> list[Tensor | None]:

@@ -17,6 +17,7 @@ from .placement import check_anchors, choose_anchors
 from .retention import PER_SAMPLE, Blocks, Rule, check_shared
 
 VERSION = 1
+MOST = 64  # times a grid is refined
 SPACES = ("output", "data")
 
 #: Named methods: keyword arguments for Plan.of, Run and sample. The paper's ablation does not say
@@ -44,11 +45,13 @@ class Plan:
 
     anchors       the effective stages at which the model is queried, in order, starting with 0
     rules         one rule per cell; cell i holds the stages skipped after anchor i
-    coefficients  optionally one ω per stage that takes the place of the rule (None: the rule
-                  decides)
+    coefficients  optionally one ω per stage (per refined stage, where refined) that takes the place
+                  of the rule (None: the rule decides)
     space         "output": Δ of what the solver receives (the paper's); "data": Δ of the data
                   prediction
     mesh          how the anchors were found, in words
+    refine        Euler steps in place of each of the solver's, all but the anchors' first predicted
+                  (refining.py)
     """
 
     grid: Grid
@@ -58,6 +61,7 @@ class Plan:
     space: str = "output"
     blocks: Blocks = PER_SAMPLE
     mesh: str = "explicit"
+    refine: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "anchors", check_anchors(self.anchors, self.grid))
@@ -67,12 +71,13 @@ class Plan:
                 f"{len(self.rules)} rules for {len(self.anchors)} cells: give one rule, or one per "
                 "anchor"
             )
+        check_refine(self.refine, self.grid, self.space)
         if self.space not in SPACES:
             raise ValueError(f"unknown space {self.space!r}; choose one of {', '.join(SPACES)}")
         if self.space == "data":
             check_data_space(self.grid, self.anchors)
         if self.coefficients is not None:
-            checked = check_coefficients(self.coefficients, self.steps)
+            checked = check_coefficients(self.coefficients, self.steps * self.refine)
             object.__setattr__(self, "coefficients", checked)
         if not isinstance(self.blocks, Blocks):
             raise TypeError(f"blocks must be geoshrink.Blocks(...), got {self.blocks!r}")
@@ -94,6 +99,7 @@ class Plan:
         space: str = "output",
         blocks: Blocks | None = None,
         coefficients: Sequence[float | None] | None = None,
+        refine: int = 1,
         prediction: str = "flow",
         alphas: str | Sequence[float] | None = None,
         data: float | None = None,
@@ -122,7 +128,7 @@ class Plan:
             rules *= len(chosen)
         coefficients = None if coefficients is None else tuple(coefficients)
         blocks = PER_SAMPLE if blocks is None else blocks
-        return cls(grid, chosen, tuple(rules), coefficients, space, blocks, mesh)
+        return cls(grid, chosen, tuple(rules), coefficients, space, blocks, mesh, refine)
 
     @property
     def steps(self) -> int:
@@ -135,8 +141,8 @@ class Plan:
 
     @property
     def exact(self) -> bool:
-        """Every stage is queried: the run is the plain run."""
-        return self.budget == self.steps
+        """Every stage is queried and none refined: the run is the plain run."""
+        return self.budget == self.steps and self.refine == 1
 
     @cached_property
     def restarts(self) -> frozenset[int]:
@@ -236,6 +242,7 @@ class Plan:
             rules += ", ω of its own"
         mesh = self.mesh if self.mesh.startswith("every stage") else f"{self.mesh} anchors"
         how = f"{mesh}, {rules}, {self.space} space"
+        how += f", refined {self.refine} times" if self.refine > 1 else ""
         return f"{self.budget} of {self.steps} stages ({how})"
 
 
@@ -248,6 +255,13 @@ def check_data_space(grid: Grid, anchors: Sequence[int]) -> None:
                     f"space='data' cannot predict stage {n}: it starts at σ = {track.sigmas[n]:g}, "
                     "where the data is"
                 )
+
+
+def check_refine(refine: Any, grid: Grid, space: str) -> None:
+    if isinstance(refine, bool) or not isinstance(refine, int) or not 1 <= refine <= MOST:
+        raise ValueError(f"refine is how many steps replace one, 1 to {MOST}, got {refine!r}")
+    if refine > 1 and space == "output" and any(t.prediction == "v" for t in grid.tracks):
+        raise ValueError("refine with v outputs needs the state: give space='data'")
 
 
 def check_coefficients(

@@ -2,62 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from .anchors import retention_floor
-
-if TYPE_CHECKING:
-    from .history import History
-    from .plan import Plan
-
+from .record import Record, on_host
 
 DOUBTFUL = 0.4
 ADVICE = "do not trust this run; give it a larger budget or less guidance"
-
-
-@dataclass
-class Record:
-    """What a run writes down as it goes: host numbers, and small tensors left where they are."""
-
-    plan: Plan
-    queried: list[int] = field(default_factory=list)
-    extra: list[int] = field(default_factory=list)  # queried though the plan did not ask for it
-    omega: dict[int, list[Tensor | None]] = field(default_factory=dict)
-    source: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the two anchors behind it
-    turning: dict[int, list[Tensor | None]] = field(default_factory=dict)
-    errors: dict[int, list[Tensor]] = field(default_factory=dict)
-    finite: dict[int, list[Tensor]] = field(default_factory=dict)  # the outputs
-    usable: dict[int, list[Tensor | None]] = field(default_factory=dict)  # the innovations
-    reasons: list[tuple[int, str]] = field(default_factory=list)
-    bytes_held: int = 0
-
-    def exact(self, stage: int, on_grid: bool = True) -> None:
-        planned = on_grid and stage in self.plan.anchors and stage not in self.queried
-        (self.queried if planned else self.extra).append(stage)
-
-    def observed(
-        self, stage: int, history: History, outputs: list[Tensor], errors: list[Tensor] | None
-    ) -> None:
-        self.exact(stage)
-        self.turning[stage] = history.turning()
-        self.finite[stage] = [output.detach().isfinite().all() for output in outputs]
-        self.usable[stage] = [slot.finite for slot in history.slots]
-        self.bytes_held = max(self.bytes_held, history.bytes)
-        if errors is not None:
-            self.errors[stage] = errors
-
-    def predicted(self, stage: int, history: History) -> None:
-        self.omega[stage] = history.omega_at(stage)
-        self.source[stage] = tuple(history.seen[:2])
-
-    def fall_back(self, n: int, reason: str) -> None:
-        self.reasons.append((n, reason))
-
-    def explained(self, n: int) -> bool:
-        return any(stage == n for stage, _ in self.reasons)
 
 
 @dataclass(frozen=True)
@@ -85,6 +42,8 @@ class Report:
     extra       further queries that the plan did not foresee ("10 + 1"); `reasons` says why
     reasons     (stage, what happened): fall-backs, restarts, outputs that were not finite
     bytes_held  the most memory that the history took
+    regimes     the stages at which guidance, expert or conditioning was planned to change
+    forwards    how often the network ran, where a stage may need it twice; None: once a query
     """
 
     plan: str
@@ -96,10 +55,12 @@ class Report:
     bytes_held: int
     certificate: float | None
     floor: float
+    regimes: tuple[int, ...] = ()
+    forwards: int | None = None
 
     @classmethod
     def of(cls, record: Record) -> Report:
-        plan = record.plan
+        record, plan = on_host(record), record.plan
         reasons = list(record.reasons)
         reasons += not_finite(record)
         if plan.mesh.startswith("every stage:"):
@@ -115,6 +76,7 @@ class Report:
             bytes_held=record.bytes_held,
             certificate=plan.certificate,
             floor=plan.floor,
+            regimes=plan.grid.regimes,
         )
 
     @property
@@ -129,10 +91,7 @@ class Report:
     @property
     def self_check(self) -> float | None:
         """The mean self-check of the anchors; the first two of each slot are too close to count."""
-        late = []
-        for slot in {s.slot for s in self.stages}:
-            late += [s.error for s in self.stages if s.slot == slot and s.error is not None][2:]
-        return sum(late) / len(late) if late else None
+        return late_errors(self.stages)
 
     @property
     def doubtful(self) -> bool:
@@ -148,7 +107,8 @@ class Report:
     def summary(self) -> str:
         """One line: 10 + 1 of 50 stages exact, 39 predicted."""
         count = f"{len(self.queried)}" + (f" + {len(self.extra)}" if self.extra else "")
-        return f"{count} of {self.steps} stages exact, {len(self.predicted)} predicted"
+        line = f"{count} of {self.steps} stages exact, {len(self.predicted)} predicted"
+        return line if self.forwards is None else f"{line}; {self.forwards} forwards"
 
     def __str__(self) -> str:
         certified = ""
@@ -156,6 +116,9 @@ class Report:
             certified = f"; Γ̂ in stage index {self.certificate:.2f}"
             certified += f" (floor {retention_floor(self.certificate):.3f})"
         lines = [self.summary(), f"plan: {self.plan}"]
+        if self.regimes:
+            spans = pairwise((0, *self.regimes, self.steps))
+            lines.append("regimes: stages " + ", ".join(f"{a}–{b - 1}" for a, b in spans))
         lines += [
             f"retention floor on this grid {self.floor:.3f}{certified}; {size(self.bytes_held)} "
             "held"
@@ -174,11 +137,31 @@ class Report:
         return "\n".join(lines + [f"  stage {n}: {reason}" for n, reason in self.reasons])
 
 
+def is_doubtful(record: Record) -> bool:
+    """What the report would say, from the errors alone. Reads the device."""
+    stages = [
+        Stage(n, slot, 0.0, True, error=mean(error))
+        for n, row in on_host(record).errors.items()
+        for slot, error in enumerate(row)
+    ]
+    check = late_errors(stages)
+    return check is not None and check > DOUBTFUL
+
+
+def late_errors(stages: Iterable[Stage]) -> float | None:
+    errors: dict[int, list[float]] = {}
+    for stage in stages:
+        if stage.error is not None:
+            errors.setdefault(stage.slot, []).append(stage.error)
+    late = [error for own in errors.values() for error in own[2:]]
+    return sum(late) / len(late) if late else None
+
+
 def not_finite(record: Record) -> list[tuple[int, str]]:
     """Outputs that were not finite, and innovations too large for the statistics."""
     reasons, before = [], True
     for stage, outputs in record.finite.items():
-        fine = all(flag.is_meta or bool(flag) for flag in outputs)
+        fine = all(flag.is_meta or bool(flag.all()) for flag in outputs)
         innovations = [flag for flag in record.usable[stage] if flag is not None]
         usable = all(flag.is_meta or bool(flag.all()) for flag in innovations)
         if not fine:
@@ -217,13 +200,18 @@ def row(record: Record, n: int, slot: int) -> Stage | None:
 
 def mean(t: Tensor) -> float | None:
     """Over what is finite; None where nothing is, or where there is nothing to read."""
-    good = None if t.is_meta else t.double()[t.isfinite()]
-    return None if good is None or not len(good) else float(good.mean())
+    good = finite(t)
+    return float(good.mean()) if good.size else None
 
 
 def largest(t: Tensor) -> float | None:
-    good = None if t.is_meta else t.double()[t.isfinite()]
-    return None if good is None or not len(good) else float(good.max())
+    good = finite(t)
+    return float(good.max()) if good.size else None
+
+
+def finite(t: Tensor) -> np.ndarray:
+    values = np.empty(0) if t.is_meta else t.numpy().astype(np.float64)
+    return values[np.isfinite(values)]
 
 
 def next_exact(stages: list[Stage], i: int) -> int:

@@ -228,14 +228,14 @@ def turning(rule: Rule, stats: Statistics) -> Tensor:
         sin2 = 1 - (D / S) * (D / shrunk) * ((P + 2 * rule.eps_p) / shrunk)
     else:
         sin2 = 1 - cosine(stats).square()
-    sin2 = torch.where(P > 0, sin2.clamp(0, 1), torch.ones_like(sin2))
-    return torch.where(S > 0, sin2, torch.zeros_like(sin2))
+    sin2 = torch.where(P > 0, sin2.clamp(0, 1), 1.0)
+    return torch.where(S > 0, sin2, 0.0)
 
 
 def cosine(stats: Statistics) -> Tensor:
     """⟨Δv, Δv⁻⟩/(‖Δv‖·‖Δv⁻‖), 0 where there is no previous line."""
     c = stats.D / (stats.S.sqrt() * stats.P.sqrt())
-    return torch.where(stats.P > 0, c, torch.zeros_like(c))
+    return torch.where(stats.P > 0, c, 0.0)
 
 
 def acute_angle(rule: Rule, stats: Statistics) -> Tensor:
@@ -245,9 +245,11 @@ def acute_angle(rule: Rule, stats: Statistics) -> Tensor:
     return torch.atan2(sin2.sqrt(), adjacent)
 
 
-def retention(rule: Rule, stats: Statistics, rho: Tensor, lam: Tensor) -> Tensor:
+def retention(
+    rule: Rule, stats: Statistics, rho: Tensor, lam: Tensor, sin2: Tensor | None = None
+) -> Tensor:
     """ω for horizons ρ and reaches λ that broadcast against the statistics; 0 where it would not be
-    finite.
+    finite. `sin2` is the turning, where it is known.
     """
     if rule.name in ("hold", "fixed", "linear"):
         constant = {
@@ -263,8 +265,9 @@ def retention(rule: Rule, stats: Statistics, rho: Tensor, lam: Tensor) -> Tensor
         else:
             omega = torch.where(angle < math.pi / 2, angle.cos().square(), torch.zeros_like(angle))
     else:
-        omega = kept(rule, rho.square() * turning(rule, stats), stats.S, lam)
-    return finish(rule, torch.where(stats.S > 0, omega, torch.zeros_like(omega)), stats)
+        sin2 = turning(rule, stats) if sin2 is None else sin2
+        omega = kept(rule, rho.square() * sin2, stats.S, lam)
+    return finish(rule, torch.where(stats.S > 0, omega, 0.0), stats)
 
 
 def kept(rule: Rule, exposure: Tensor, S: Tensor, lam: Tensor) -> Tensor:
@@ -312,8 +315,8 @@ def per_sample(t: Tensor) -> Tensor:
 
 def finish(rule: Rule, omega: Tensor, stats: Statistics) -> Tensor:
     """The sign, the clamp, and 0 for whatever is not finite or comes from what is not."""
-    usable = omega.isfinite() & stats.S.isfinite() & stats.P.isfinite() & stats.D.isfinite()
     if rule.signed:
-        usable = usable & (stats.D > 0)
+        omega = torch.where(stats.D > 0, omega, 0.0)
     omega = omega.clamp(0, 1) if rule.clamp else omega
-    return torch.where(usable, omega, torch.zeros_like(omega))
+    spoilt = 0 * stats.S + 0 * stats.P + 0 * stats.D  # 0, or NaN
+    return torch.nan_to_num(omega + spoilt, nan=0.0, posinf=0.0, neginf=0.0)

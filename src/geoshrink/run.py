@@ -11,10 +11,13 @@ import torch
 from torch import Tensor
 
 from .checks import whole
-from .history import History
 from .outputs import flatten, keys_of, structure
 from .plan import Plan
-from .report import Record, Report
+from .record import Record, on_host
+from .refining import RefinedHistory, history_of
+from .report import Report, is_doubtful
+from .reserve import Reserve
+from .sharding import check_group
 from .slot import kind_of
 
 
@@ -34,6 +37,10 @@ class Run:
     mask    a boolean tensor that broadcasts against the output, or one per slot (a dict where the
             output is one): which coordinates the statistics see (all are predicted)
     dtype   statistics are accumulated in this precision or better
+    group   a process group (True: the default one) where each process holds a shard of the output:
+            the statistics are added up over it, once per anchor
+    reserve so many of the budget's queries (without a budget: further ones) are kept in hand and
+            spent where the self-check is worst (reserve.py)
     """
 
     def __init__(
@@ -43,8 +50,11 @@ class Run:
         *,
         mask: Tensor | Sequence[Tensor | None] | Mapping[str, Tensor | None] | None = None,
         dtype: torch.dtype = torch.float32,
+        reserve: int = 0,
+        group: Any = None,
         **options: Any,
     ):
+        self._reserve = Reserve(reserve)
         if isinstance(sigmas, Plan):
             if budget is not None or options:
                 given = ", ".join([*options, *["budget"] * (budget is not None)])
@@ -52,15 +62,17 @@ class Run:
             self.plan = sigmas
         else:
             check_options(options)
-            self.plan = Plan.of(sigmas, budget, **options)
+            planned = budget - reserve if reserve and budget is not None else budget
+            self.plan = Plan.of(sigmas, planned, **options)
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(
                 f"statistics are accumulated in torch.float32 or torch.float64, got {dtype}"
             )
-        self.mask, self.dtype = mask, dtype
+        self.mask, self.dtype, self.group = mask, dtype, check_group(group)
         self._anchors = frozenset(self.plan.anchors)
-        self._history = History(self.plan, mask, dtype)
+        self._history = history_of(self.plan, mask, dtype, self.group)
         self._record = Record(self.plan)
+        self._reported: tuple[Record, tuple[int, ...], Report] | None = None
         self.reset()
 
     @property
@@ -69,13 +81,28 @@ class Run:
         return self.plan.grid.given
 
     @property
+    def reserve(self) -> int:
+        """How many queries are kept in hand at the start of a run."""
+        return self._reserve.count
+
+    @property
     def report(self) -> Report:
         """What happened in the latest run. Reads the device: ask after the run, not inside it."""
-        return Report.of(self._record)
+        record, known = self._record, self._reported
+        if known is None or known[0] is not record or known[1] != record.size:
+            self._reported = known = record, record.size, Report.of(record)
+        return known[2]
+
+    @property
+    def doubtful(self) -> bool:
+        """What the report says of the latest run. Reads the device once, also for the report."""
+        self._record = on_host(self._record)
+        return is_doubtful(self._record)
 
     def reset(self) -> None:
         """Forgets every tensor. The report of the latest run stays until the next one begins."""
         self._history.forget()
+        self._reserve.reset()
         self._fresh, self._done = True, False
         self._stage = -1
         self._regime: Hashable = None
@@ -91,8 +118,7 @@ class Run:
         try:
             if self.queries(n, x, regime=regime):
                 output = evaluate()
-                self.observe(n, output, x)
-                return output
+                return self.observe(n, output, x)
             return self.predict(n, x)
         except BaseException as error:
             self._restart(n, f"{type(error).__name__} was raised")
@@ -123,17 +149,19 @@ class Run:
             return self._fall_back(n, "no exact output to predict from")
         if stage not in self._history.cell:
             return self._fall_back(n, "an anchor before this stage was never run")
-        return False
+        return stage == self._reserve.stage and self._fall_back(n, self._reserve.reason)
 
-    def observe(self, n: int, output: Any, x: Any = None) -> None:
-        """Takes in the exact output of stage n."""
+    def observe(self, n: int, output: Any, x: Any = None) -> Any:
+        """Takes in the exact output of stage n; returns what the solver receives: the output
+        itself, or its average over the refined stage.
+        """
         stage = self.plan.grid.effective.get(n)
         if stage is None or self.plan.exact:
             if stage is None and 0 <= n < self.steps:
                 self._fall_back(n, "the stage has zero length and was queried all the same")
             self._record.exact(n if stage is None else stage, on_grid=stage is not None)
             self._finish(n)
-            return
+            return output
         leaves, unflatten = flatten(output)
         self._check_output(output, leaves)
         if stage in self.plan.restarts:
@@ -143,10 +171,15 @@ class Run:
         if self._structure not in (None, structure(output)):
             self._restart(n, "the model's output changed its structure")
         self._unflatten, self._structure = unflatten, structure(output)
-        errors = self._history.observe(stage, leaves, self._states(x, len(leaves)))
-        self._record.observed(stage, self._history, leaves, errors)
+        states = self._states(x, len(leaves))
+        errors = self._history.observe(stage, leaves, states)
+        self._record.observed(stage, self._history, errors)
         self._stage, self._x_kind = stage, kinds(x)
+        self._reserve.observed(self.plan, stage, errors, self._history.skipped(stage))
+        if isinstance(self._history, RefinedHistory) and len(self._history.seen) > 1:
+            output = unflatten(self._history.averaged(stage, leaves, states))
         self._finish(n)
+        return output
 
     def predict(self, n: int, x: Any = None) -> Any:
         """The predicted output of a skipped stage."""

@@ -32,6 +32,8 @@ def sample(
     callback: Callable[[int, Any], None] | None = None,
     progress: bool = False,
     with_report: bool = False,
+    reserve: int = 0,
+    group: Any = None,
     **options: Any,
 ) -> Any:
     """Integrates from x at σ_0 to σ_T, querying velocity(x, σ) at `budget` of the T stages.
@@ -39,7 +41,8 @@ def sample(
         x0 = sample(velocity, noise, sigmas, budget=10)
 
     Without budget, speedup, anchors or plan every stage is queried: the plain solver. `options` are
-    those of Plan.of (speedup, anchors, rule, space, blocks, prediction, alphas, data, regimes …).
+    those of Plan.of (speedup, anchors, rule, space, blocks, refine, prediction, alphas, data,
+    regimes …).
 
     velocity      what the solver integrates, after guidance. For structured x (tuple, list, dict)
                   it gets and returns the same structure, and a structure of σ where there are
@@ -48,6 +51,8 @@ def sample(
     callback      called as callback(stage, x) after every stage; without it Euler crosses a skipped
                   cell in one update, which is the same up to rounding
     with_report   return (x, report)
+    reserve       queries kept in hand for where the self-check is worst (reserve.py)
+    group         a process group (True: the default one) that x is sharded over
     """
     if solver not in SOLVERS:
         raise ValueError(f"unknown solver {solver!r}; choose one of {', '.join(SOLVERS)}")
@@ -60,7 +65,21 @@ def sample(
         raise ValueError(
             f"the plan was made for another σ-grid ({plan.grid.given} stages) than the one given"
         )
-    run = Run(sigmas if plan is None else plan, budget, mask=mask, dtype=dtype, **options)
+    run = Run(
+        sigmas if plan is None else plan,
+        budget,
+        mask=mask,
+        dtype=dtype,
+        reserve=reserve,
+        group=group,
+        **options,
+    )
+    if reserve and solver == "heun":
+        raise ValueError("a reserve is for solvers with one evaluation a stage, not for Heun")
+    if run.plan.refine > 1 and solver != "euler":
+        raise ValueError(
+            f"refine={run.plan.refine} is for Euler; with solver={solver!r} leave it out"
+        )
     loop = HeunLoop if solver == "heun" else Loop
     sampler = loop(velocity, x, run, solver, callback, progress)
     result = sampler.go()
@@ -83,6 +102,7 @@ class Loop:
         self.tracks = [self.plan.track(i) for i in range(len(leaves))]
         self.solvers: list[Any] = [SOLVERS[solver](track) for track in self.tracks]
         self.leaps = solver == "euler" and callback is None and not self.plan.exact
+        self.leaps &= run.reserve == 0
         self.bar = progress_bar(self.plan.steps) if progress else None
 
     def go(self) -> Any:
@@ -151,7 +171,7 @@ class HeunLoop(Loop):
     def __init__(self, velocity, x, run: Run, solver: str, callback, progress: bool):
         super().__init__(velocity, x, run, solver, callback, progress)
         self.ahead = (
-            Run(second_plan(self.plan), mask=run.mask, dtype=run.dtype)
+            Run(second_plan(self.plan), mask=run.mask, dtype=run.dtype, group=run.group)
             if self.plan.steps > 1
             else None
         )

@@ -8,11 +8,19 @@ is taken just before the new one takes its place.
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from .grid import Track
-from .retention import PER_SAMPLE, Blocks, Statistics, dot
+from .kernels import fused
+from .retention import PER_SAMPLE, Blocks, Rule, Statistics, dot
+from .sharding import add_up
+
+#: Below this many coordinates one torch call is quicker to launch than a fused kernel.
+LARGE = 1 << 20
 
 
 class Slot:
@@ -25,48 +33,93 @@ class Slot:
         blocks: Blocks,
         mask: Tensor | None,
         dtype: torch.dtype,
+        group: Any = None,
     ):
         self.track, self.data_space = track, data_space
         self.blocks, self.mask, self.dtype = blocks, mask, dtype
+        self.reduce = None if group is None else partial(add_up, group=group)
         self.forget()
 
     def forget(self) -> None:
         self.z: Tensor | None = None
         self.dz: Tensor | None = None
         self.stats: Statistics | None = None
-        self.finite: Tensor | None = None
+        self.finite: Tensor | None = None  # whether the innovation is, per block
+        self.exact: Tensor | None = None  # whether the latest output is
         self.kind: tuple | None = None
 
     @property
     def bytes(self) -> int:
         return sum(t.nbytes for t in (self.z, self.dz) if t is not None)
 
-    def observe(self, n: int, output: Tensor, x: Tensor | None) -> None:
+    def observe(
+        self, n: int, output: Tensor, x: Tensor | None, omega: Tensor | None = None
+    ) -> Tensor | None:
         """Takes in the exact output of stage n: Δz⁻ ← Δz, Δz ← z − z¹, z¹ ← z.
 
-        An innovation that is not finite counts as none: Δz = 0, so that this anchor is held and the
-        next one finds Δz⁻ = 0, all without asking the device.
+        Returns the self-check ‖v̂ − v‖/‖v‖ of each sample, v̂ predicted with ω. An innovation that is
+        not finite counts as none: Δz = 0, so that this anchor is held and the next one finds
+        Δz⁻ = 0, all without asking the device.
         """
+        kernels, self.kind = self.kernels(output), kind_of(output)
+        if self.z is not None and kernels is not None:
+            return self.observe_fused(kernels, output.detach().contiguous(), omega)
+        self.exact = ends_of(output).isfinite()
         z = self.encode(n, output, x)
-        if self.z is not None:
-            dz = z - self.z
-            S = dot(dz, dz, self.blocks, self.mask, self.dtype)
-            P, D = torch.zeros_like(S), torch.zeros_like(S)
-            if self.dz is not None and self.stats is not None:
-                P, D = self.stats.S, dot(dz, self.dz, self.blocks, self.mask, self.dtype)
-            self.finite = S.isfinite()
-            usable = self.blocks.spread(self.finite, dz) & dz.isfinite()
-            self.dz = torch.where(usable, dz, 0)
-            self.stats = Statistics(*(torch.where(self.finite, value, 0) for value in (S, P, D)))
-        self.z, self.kind = z, kind_of(output)
+        if self.z is None:
+            self.z = z if kernels is None else z.contiguous()
+            return None
+        sums = self.error_sums(self.predict(n, omega, x), output)
+        dz = z - self.z
+        sums = [dot(dz, dz, self.blocks, self.mask, self.dtype), *sums]
+        if self.dz is not None:
+            sums.append(dot(dz, self.dz, self.blocks, self.mask, self.dtype))
+        if self.reduce is not None:
+            sums = self.reduce(sums)
+        S, wrong, whole, *rest = sums
+        P, D = torch.zeros_like(S), torch.zeros_like(S)
+        if self.dz is not None and self.stats is not None:
+            P, D = self.stats.S, rest[0]
+        finite = S.isfinite()
+        usable = self.blocks.spread(finite, dz)
+        if self.mask is not None:  # S has not seen all of Δz
+            usable = usable & dz.isfinite()
+        self.z, self.dz, self.finite = z, torch.where(usable, dz, 0), finite
+        self.stats = Statistics(*torch.where(finite, torch.stack((S, P, D)), 0.0).unbind())
+        return torch.where(wrong > 0, wrong / whole, wrong).sqrt()
+
+    def observe_fused(self, kernels: Any, output: Tensor, omega: Tensor | None) -> Tensor:
+        """The same in one pass over the output and the two held tensors."""
+        assert self.z is not None
+        before = None if self.stats is None else self.stats.S
+        self.dz = torch.empty_like(self.z) if self.dz is None else self.dz
+        wide = torch.promote_types(output.dtype, self.dtype)
+        found = kernels.anchor(output, self.z, self.dz, omega, before, wide, self.reduce)
+        self.stats, self.finite, self.exact = found.stats, found.usable, found.finite
+        return found.error
+
+    def kernels(self, output: Tensor) -> Any:
+        """The fused kernels, where each sample of a plain output has one coefficient."""
+        plain = not self.data_space and self.mask is None and self.blocks.groups is None
+        if not plain or output.ndim == 0 or self.blocks.axes(output.ndim) != (0,):
+            return None
+        return fused(output)
+
+    def retains(self, rule: Rule) -> Any:
+        """The fused kernels, where they know the rule."""
+        kernels = None if self.z is None or self.stats is None else self.kernels(self.z)
+        return kernels if kernels is not None and kernels.retains(rule, self.stats) else None
 
     def predict(self, n: int, omega: Tensor | None, x: Tensor | None) -> Tensor:
         """z¹ + ω·Δz as an output; ω = None holds. Always a fresh tensor in the output's dtype."""
         assert self.z is not None and self.kind is not None
         if omega is None or self.dz is None:
             z = self.z.clone()
+        elif self.z.numel() >= LARGE and (kernels := self.kernels(self.z)) is not None:
+            return kernels.combine(self.z, self.dz, omega)
         else:
-            z = self.z + self.blocks.spread(omega, self.z) * self.dz
+            out = None if self.data_space else torch.empty_like(self.z)
+            z = torch.addcmul(self.z, self.blocks.spread(omega, self.z), self.dz, out=out)
         return self.decode(n, z, x).to(self.kind[1])
 
     def encode(self, n: int, output: Tensor, x: Tensor | None) -> Tensor:
@@ -81,12 +134,11 @@ class Slot:
         a, b = self.track.data_map(n)
         return (z - a * x) / b if b else torch.zeros_like(z)
 
-    def error(self, predicted: Tensor, output: Tensor) -> Tensor:
-        """‖v̂ − v‖/‖v‖ of each sample, over the mask."""
+    def error_sums(self, predicted: Tensor, output: Tensor) -> list[Tensor]:
+        """‖v̂ − v‖² and ‖v‖² of each sample, over the mask."""
         exact = output.detach()
         wrong = predicted.detach().to(torch.promote_types(exact.dtype, self.dtype)) - exact
-        norms = [dot(t, t, PER_SAMPLE, self.mask, self.dtype) for t in (wrong, exact)]
-        return torch.where(norms[0] > 0, norms[0] / norms[1], norms[0]).sqrt()
+        return [dot(t, t, PER_SAMPLE, self.mask, self.dtype) for t in (wrong, exact)]
 
     def collapsed(
         self, stages: range, omega: Tensor | None, weights: Tensor | None, x: Tensor
@@ -94,11 +146,14 @@ class Slot:
         """x after all of `stages` by Euler, in one update: A·x + (Σc_n)·z¹ + (Σc_n·ω_n)·Δz."""
         assert self.z is not None
         shrink, c = self.euler_weights(stages)
+        if omega is None or weights is None or self.dz is None:
+            return ((x if shrink == 1 else shrink * x) + sum(c) * self.z).to(x.dtype)
+        total = (weights.reshape(-1, *[1] * (omega.ndim - 1)) * omega).sum(0)
+        kernels = self.kernels(self.z) if self.z.shape == x.shape else None
+        if kernels is not None and x.is_contiguous() and total.dtype == torch.float32:
+            return kernels.combine(self.z, self.dz, total, x, shrink, sum(c))
         moved = (x if shrink == 1 else shrink * x) + sum(c) * self.z
-        if omega is not None and weights is not None and self.dz is not None:
-            total = (weights.reshape(-1, *[1] * (omega.ndim - 1)) * omega).sum(0)
-            moved = moved + self.blocks.spread(total, self.z) * self.dz
-        return moved.to(x.dtype)
+        return torch.addcmul(moved, self.blocks.spread(total, self.z), self.dz).to(x.dtype)
 
     def euler_weights(self, stages: range) -> tuple[float, list[float]]:
         """(A, c) with x_end = A·x_begin + Σ c_n·z_n over the stages, from x' = p·x + g·output."""
@@ -111,6 +166,13 @@ class Slot:
             weights.append(g * shrink)
             shrink *= p
         return shrink, weights[::-1]
+
+
+def ends_of(output: Tensor) -> Tensor:
+    """The least and the largest coordinate; NaN where there is one."""
+    if not output.numel():
+        return output.detach().flatten()
+    return torch.stack(torch.aminmax(output.detach()))
 
 
 def kind_of(output: Tensor) -> tuple:

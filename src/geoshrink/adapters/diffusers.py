@@ -1,8 +1,4 @@
-"""Any diffusers pipeline that steps a scheduler, without importing diffusers.
-
-A scheduler is planned in its own σ. One that has none is planned in τ = σ/(α + σ), the flow time
-with the same ratio of noise to signal, or in its timesteps.
-"""
+"""Any diffusers pipeline that steps a scheduler, without importing diffusers."""
 
 from __future__ import annotations
 
@@ -11,22 +7,17 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-import torch
 from torch import nn
 
 from ..grid import Grid
-from ..plan import Plan
+from ..retention import Blocks
 from .handle import Handle
+from .interval import switches
+from .options import check_options
+from .scheduling import check_step, read_grid
+from .scheduling import knows_data as knows_data
 from .seam import Reader, Seam
 
-DEFAULT_SPEEDUP = 3.0
-OPTIONS = ("budget", "speedup", "plan", "anchors", "rule", "space", "blocks", "coefficients")
-FEW_STEPS = 5
-#: Samplers that are no ODE solvers, or need every one of their few steps.
-NOT_SOLVERS = (
-    "Amused", "BlockRefinement", "CMStochastic", "DDPMWuerstchen", "FlowMatchLCM", "HeliosDMD",
-    "LCM", "SCM", "TCD", "UnCLIP", "VQDiffusion",
-)  # fmt: skip
 #: Pipelines that look into the denoiser, or do more with its outputs than give them to step.
 INTRUSIVE = (
     "CycleDiffusion", "LEdits", "RFD4Proteina", "SemanticStableDiffusion",
@@ -35,13 +26,14 @@ INTRUSIVE = (
 )  # fmt: skip
 #: Pipelines that swap the scheduler's state under our hands, or go through its steps twice.
 REFUSED = ("StableDiffusionPanorama", "TextToVideoZero")
-#: Solvers in σ whose x is x₀ + σ·ε.
-EXPLODING = ("Euler", "Heun", "KDPM2", "LMS")
-PREDICTIONS = {"v_prediction": "v", "sample": "sample"}
+#: Schedulers that step the packed rows of one sample: no batch axis, one angle over all rows.
+PACKED = ("MiniMaxH3",)
 #: Components that belong to a pipeline but are no part of its denoising loop.
 NOT_DENOISERS = (
-    "connector", "image_encoder", "movq", "projection", "safety", "text", "vae", "vocoder", "vqgan",
+    "audio_token", "condition_encoder", "connector", "image_encoder", "movq", "projection",
+    "safety", "text", "vae", "vocoder", "vqgan",
 )  # fmt: skip
+method = "__call__"  # that loops
 
 
 def knows(host: Any) -> bool:
@@ -62,6 +54,8 @@ def attach(
             "steps; use it without geoshrink"
         )
     schedulers = find_schedulers(host) if scheduler is None else [scheduler]
+    for found in schedulers if scheduler is None else ():
+        check_step(found)
     modules = find_denoisers(host) if denoisers is None else named(host, denoisers)
     if not modules:
         raise ValueError(
@@ -73,40 +67,7 @@ def attach(
     find = find_denoisers if denoisers is None else partial(named, denoisers=denoisers)
     seam = Seam(host, schedulers, modules, reader, options, find)
     seam.attach()
-    return Handle(seam.reports, seam.remove)
-
-
-def check_options(budget: int | None, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of every run to come, tried on a grid of 50 steps so that errors come at once."""
-    if "plan" in options:
-        if budget is not None or len(options) > 1:
-            raise ValueError("a plan decides everything: leave out the other options")
-        return options
-    if budget is not None:
-        options = {**options, "budget": budget}
-    if not {"budget", "speedup"} & set(options) and not isinstance(
-        options.get("anchors"), (tuple, list)
-    ):
-        options = {**options, "speedup": DEFAULT_SPEEDUP}
-    unknown = set(options) - set(OPTIONS)
-    if unknown:
-        raise TypeError(
-            f"unknown option {min(unknown)!r}; the options are {', '.join(OPTIONS)} (the grid is "
-            "the pipeline's own)"
-        )
-    Plan.of(trial_grid(options), **options)
-    return options
-
-
-def trial_grid(options: dict[str, Any]) -> list[float]:
-    """A grid that is long enough for the options, to try them on."""
-    anchors, coefficients = options.get("anchors"), options.get("coefficients")
-    steps = 50
-    if coefficients is not None:
-        steps = len(coefficients)
-    elif isinstance(anchors, (tuple, list)) and anchors:
-        steps = max(steps, int(anchors[-1]) + 1)
-    return [1 - i / steps for i in range(steps + 1)]
+    return Handle(seam.reports, seam.remove, modules)
 
 
 def parts(host: Any) -> dict[str, Any]:
@@ -114,6 +75,10 @@ def parts(host: Any) -> dict[str, Any]:
     components = getattr(host, "components", None)
     own = dict(getattr(host, "__dict__", {}))
     return {**own, **components} if isinstance(components, Mapping) else own
+
+
+def is_host(candidate: Any) -> bool:
+    return not isinstance(candidate, nn.Module) and bool(find_schedulers(candidate))
 
 
 def find_schedulers(host: Any) -> list[Any]:
@@ -156,77 +121,15 @@ def named(host: Any, denoisers: Sequence[str | nn.Module]) -> list[nn.Module]:
     return found
 
 
+def blocks_of(scheduler: Any) -> Blocks | None:
+    """What shares a coefficient in the outputs that this scheduler steps; None: each sample."""
+    return Blocks(dims=()) if type(scheduler).__name__.startswith(PACKED) else None
+
+
 def grid_of(scheduler: Any, host: Any, order: int, timestep: Any) -> tuple[Grid, str | None]:
     """(grid of the loop whose first step was just made, why it must run exactly or None)."""
-    name = type(scheduler).__name__
-    start, timesteps = first_index(scheduler, timestep), len(scheduler.timesteps)
-    rounds = timesteps - start
-    counted = getattr(host, "_num_timesteps", None)
-    if isinstance(counted, int) and 0 < counted < rounds:
-        rounds = counted
-    stages = (rounds + order - 1) // order
-    times, flow = coordinate(scheduler)
-    points = times[start : start + rounds + 1]
-    if order > 1:
-        points = [points[0], *points[1::order]]
-    reason = None
-    if name.startswith(NOT_SOLVERS):
-        reason = f"{name} is no ODE solver"
-    elif type(host).__name__.startswith(INTRUSIVE):
-        reason = f"{type(host).__name__} looks into the denoiser or its outputs"
-    elif stages <= FEW_STEPS:
-        reason = f"{stages} stages leave nothing to skip"
-    try:
-        if len(points) != stages + 1:
-            raise ValueError(f"{len(points)} σ for {stages} stages")
-        prediction = "flow" if flow else PREDICTIONS.get(said(scheduler), "epsilon")
-        grid = Grid.of(points, prediction=prediction, alphas=None if flow else "ve")
-        return grid, reason
-    except ValueError as error:
-        line = [float(stages - i) for i in range(stages + 1)]
-        return Grid.of(line), reason or f"the grid of {name} cannot be read ({error})"
-
-
-def first_index(scheduler: Any, timestep: Any) -> int:
-    """The index of the step that was just made."""
-    index = getattr(scheduler, "_step_index", None)
-    if isinstance(index, int):
-        return max(0, index - 1)
-    times = torch.as_tensor(scheduler.timesteps).double().cpu()
-    if timestep is None:
-        return 0
-    time = torch.as_tensor(timestep).double().cpu().flatten()[:1]
-    found = (times == time).nonzero()
-    return int(found[0]) if len(found) else 0
-
-
-def said(scheduler: Any) -> str:
-    """What a scheduler's config says of the model's outputs."""
-    return getattr(scheduler, "config", {}).get("prediction_type", "")
-
-
-def knows_data(scheduler: Any) -> bool:
-    """Whether the data are known from x and the output of a stage of this scheduler."""
-    name = type(scheduler).__name__
-    if hasattr(scheduler, "sigmas") and coordinate(scheduler)[1]:
-        return not name.startswith("MiniMaxH3")  # whose velocity points from noise to data
-    return name.startswith(EXPLODING)
-
-
-def coordinate(scheduler: Any) -> tuple[list[float], bool]:
-    """(time at every timestep and at the end, whether it is a flow's σ)."""
-    flow = (
-        type(scheduler).__name__.startswith(("FlowMatch", "MiniMaxH3"))
-        or said(scheduler) == "flow_prediction"
-        or bool(getattr(scheduler, "config", {}).get("use_flow_sigmas"))
-    )
-    sigmas = getattr(scheduler, "sigmas", None)
-    if sigmas is not None and len(sigmas) == len(scheduler.timesteps) + 1:
-        return torch.as_tensor(sigmas).double().tolist(), flow
-    times = torch.as_tensor(scheduler.timesteps).double()
-    products = getattr(scheduler, "alphas_cumprod", None)
-    if products is not None and times.max() < len(products):
-        kept = products.double()[times.long().cpu()]
-        noise = (1 - kept).sqrt()
-        return [*(noise / (kept.sqrt() + noise)).tolist(), 0.0], True
-    return [*times.tolist(), 0.0], True
+    name, reason = type(host).__name__, None
+    if name.startswith(INTRUSIVE):
+        reason = f"{name} looks into the denoiser or its outputs"
+    counted, regimes = getattr(host, "_num_timesteps", None), switches(host, scheduler)
+    return read_grid(scheduler, order, timestep, counted=counted, reason=reason, regimes=regimes)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from torch import nn
 
 from ..report import Report
 
 
 class Handle:
-    """`report` is that of the latest run, `reports` of all; remove() leaves the host as it was."""
+    """`report` is that of the latest run, `reports` of all; remove() leaves the host as it was.
 
-    def __init__(self, reports: Callable[[], list[Report]], remove: Callable[[], None]):
+    denoisers  the networks whose calls are saved
+    """
+
+    def __init__(
+        self,
+        reports: Callable[[], list[Report]],
+        remove: Callable[[], None],
+        denoisers: Sequence[nn.Module] = (),
+    ):
         self._reports, self._remove = reports, remove
+        self.denoisers = tuple(denoisers)
 
     @property
     def reports(self) -> list[Report]:

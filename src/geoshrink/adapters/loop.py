@@ -28,6 +28,7 @@ from .stack import stack
 if TYPE_CHECKING:
     from .seam import Seam
 
+EULER = ("EulerDiscreteScheduler", "FlowMatchEulerDiscreteScheduler")  # x' = x + h·output
 logger = logging.getLogger("geoshrink")
 
 
@@ -37,8 +38,8 @@ class Loop:
         self.counted = counted  # the host runs the loop itself, and knows its length
         self.owned = seam.owned_by(host)
         self.switches = switches_of(host)
-        self.memory = Memory(list(seam.reader.parts(host).values()))
-        self.signatures: dict[int, inspect.Signature] = {}  # of each scheduler's step
+        self.memory = Memory(list(seam.reader.parts(host).values()), seam.reader.method)
+        self.names: dict[int, list[str]] = {}  # of the arguments of each scheduler's step
         self.schedulers: list[Any] = []
         self.rounds = 0  # opened so far
         self.total: int | None = None  # rounds of the whole loop, known after the first step
@@ -87,15 +88,16 @@ class Loop:
     def evaluate(self, module: nn.Module, call: Callable, args: tuple, kwargs: dict) -> Any:
         if self.stepped:
             self.open_round()
-        key = (id(module), len(self.calls), shapes((args, kwargs), dtypes=False))
+        named = {name: value for name, value in kwargs.items() if not name.startswith("timestep")}
+        key = (id(module), len(self.calls), shapes((args, named), dtypes=False))
         self.calls.append(key)
         if self.undecided:
             self.skipping, self.undecided = self.decide(key), False
             if self.skipping and not self.alive():
                 self.seam.close()  # the loop was left by an exception: this call is not its own
                 return call(*args, **kwargs)
-        if self.skipping and len(self.calls) == 1:
-            self.memory.save(self.host())
+        if len(self.calls) == 1:
+            self.memory.open_stage(self.host(), self.skipping)
         if self.skipping and not self.counted and len(self.calls) > len(self.exact_calls or ()):
             raise RuntimeError(
                 f"stage {self.stage} was skipped, but its scheduler was not stepped before the "
@@ -162,28 +164,29 @@ class Loop:
     # -- step calls
 
     def step(self, scheduler: Any, original: Callable, args: tuple, kwargs: dict) -> Any:
-        if id(scheduler) not in self.signatures:
-            self.signatures[id(scheduler)] = inspect.signature(original)
-        given = self.signatures[id(scheduler)].bind(*args, **kwargs)
-        name = next(iter(given.arguments))
-        output, x = given.arguments[name], given.arguments.get("sample")
+        if id(scheduler) not in self.names:
+            self.names[id(scheduler)] = list(inspect.signature(original).parameters)
+        names = self.names[id(scheduler)]
+        given = {**dict(zip(names, args)), **kwargs}
+        output, x = given[names[0]], given.get("sample")
         if not self.stepped:
             self.end_of_calls()
         self.stepped = True
         key = (id(scheduler), self.ordinal)
         self.ordinal += 1
-        if self.skipping:
-            predicted = self.predict(scheduler, key, output, x)
-            for argument, value in given.arguments.items():
-                if value is output:
-                    given.arguments[argument] = predicted
-            self.memory.restore()
-            result = original(*given.args, **given.kwargs)
+        refined = key in self.runs and self.runs[key].plan.refine > 1
+        if self.skipping or refined:
+            if self.skipping:
+                received = self.predict(scheduler, key, output, x)
+            else:
+                received = self.observe(scheduler, key, output, x, given.get("timestep"))
+            changed = {k: received if v is output else v for k, v in kwargs.items()}
+            result = original(*(received if v is output else v for v in args), **changed)
         else:
             result = original(*args, **kwargs)
-            self.observe(scheduler, key, output, x, given.arguments.get("timestep"))
-            if self.stage not in self.queried:
-                self.queried.append(self.stage)
+            self.observe(scheduler, key, output, x, given.get("timestep"))
+        if not self.skipping and self.stage not in self.queried:
+            self.queried.append(self.stage)
         self.seam.show(len(self.queried))
         if self.total is not None and self.rounds >= self.total and not self.forced:
             self.finish()
@@ -222,12 +225,13 @@ class Loop:
 
     def observe(
         self, scheduler: Any, key: tuple[int, int], output: Any, x: Any, timestep: Any
-    ) -> None:
+    ) -> Any:
+        """What step receives: the output, or its average over a refined stage."""
         if key not in self.runs:
             run = self.make_run(scheduler, timestep)
             run.queries(self.stage, regime=self.regime)
             self.runs[key] = run
-        self.runs[key].observe(self.stage, output, x)
+        return self.runs[key].observe(self.stage, output, x)
 
     def make_run(self, scheduler: Any, timestep: Any) -> Run:
         """The first scheduler that steps decides the plan; the others follow its anchors."""
@@ -250,7 +254,15 @@ class Loop:
             self.plan = Plan.of(grid)
         elif "plan" in options:
             self.plan = check_plan(options["plan"], grid)
+            if self.plan.refine > 1 and not type(scheduler).__name__.startswith(EULER):
+                raise ValueError(
+                    f"the plan is refined, which is for Euler, not {type(scheduler).__name__}: "
+                    "plan with target='run'"
+                )
         else:
+            if isinstance(options.get("anchors"), (tuple, list)):
+                grid = replace(grid, regimes=())  # switches are noticed, and cost a query each
+            options.setdefault("blocks", self.seam.reader.blocks_of(scheduler))
             self.plan = Plan.of(grid, **options)
         self.order, self.total = order, grid.given * order - (order - 1)
         return Run(self.plan)
@@ -261,15 +273,7 @@ class Loop:
             self.force(f"a second scheduler has {grid.steps} stages, not {self.plan.steps}")
         if self.plan.exact or self.forced:
             return Plan.of(grid)
-        return Plan(
-            grid,
-            self.plan.anchors,
-            self.plan.rules,
-            self.plan.coefficients,
-            self.plan.space,
-            self.plan.blocks,
-            self.plan.mesh,
-        )
+        return replace(self.plan, grid=grid)
 
     # -- what happened
 
@@ -277,7 +281,13 @@ class Loop:
         """After the last round the denoisers are their own again; one line says what was done."""
         self.seam.release()
         self.under = None
-        if self.finished or (report := self.report()) is None:
+        if self.finished or not self.runs:
+            return
+        first = next(iter(self.runs.values()))
+        if not logger.isEnabledFor(logging.INFO) and not first.doubtful:
+            self.finished = True  # nobody reads the report here, and it takes a millisecond
+            return
+        if (report := self.report()) is None:
             return
         self.finished = True
         faster = f", {report.steps / max(1, report.evaluations):.1f}×"
@@ -296,7 +306,7 @@ class Loop:
             return None
         reports = [run.report for run in self.runs.values()]
         reasons = sorted({*self.notes, *(r for report in reports for r in report.reasons)})
-        held = sum(report.bytes_held for report in reports)
+        held = sum(report.bytes_held for report in reports) + self.memory.bytes
         stages = [self.plan.grid.effective.get(n, n) for n in self.queried]
         return replace(
             reports[0],

@@ -17,18 +17,23 @@ from torch import nn
 
 from ..grid import Grid
 from ..report import Report
+from ..retention import Blocks
 from .loop import Loop
 from .stack import caller, running
 
 
 class Reader(Protocol):
-    """What an adapter knows of its hosts."""
+    """What an adapter knows of its hosts. `method` is the name of the one that loops."""
 
+    @property
+    def method(self) -> str: ...
+    def is_host(self, candidate: Any) -> bool: ...
     def parts(self, host: Any) -> dict[str, Any]: ...
     def find_schedulers(self, host: Any) -> list[Any]: ...
     def named_schedulers(self, host: Any) -> dict[str, Any]: ...
     def find_denoisers(self, host: Any) -> list[nn.Module]: ...
     def knows_data(self, scheduler: Any) -> bool: ...
+    def blocks_of(self, scheduler: Any) -> Blocks | None: ...
     def grid_of(
         self, scheduler: Any, host: Any, order: int, timestep: Any
     ) -> tuple[Grid, str | None]: ...
@@ -53,7 +58,7 @@ class Seam:
         self.loop: Loop | None = None
         self.bar: Any = None
         self.removed = False
-        self.finished: list[Report] = []
+        self.finished: list[Callable[[], Report | None]] = []
         self.saved: list[tuple[Any, str, Any]] = []
         self.intercepted: list[tuple[nn.Module, str, Any]] = []
 
@@ -92,8 +97,9 @@ class Seam:
         self.saved = []
 
     def reports(self) -> list[Report]:
-        now = self.loop.report() if self.loop is not None else None
-        return self.finished + ([now] if now is not None else [])
+        now = [self.loop.report] if self.loop is not None else []
+        found = [report() for report in (*self.finished, *now)]
+        return [report for report in found if report is not None]
 
     # -- what the hooks do
 
@@ -101,7 +107,7 @@ class Seam:
         self, scheduler: Any, original: Callable, args: tuple, kwargs: dict
     ) -> Any:
         result = original(*args, **kwargs)
-        host = running(self.is_host)
+        host = self.running()
         if host not in (None, self.host()) and not self.shares_denoisers(host):
             return result  # somebody else's loop over our scheduler, or over a copy of it
         if self.loop is None or self.loop.rounds:
@@ -155,10 +161,15 @@ class Seam:
         loop = self.loop
         if loop is not None and loop.counted and candidate is loop.host():
             return True  # known already: looking at its components takes longer than a prediction
-        return bool(self.reader.find_schedulers(candidate))
+        return self.reader.is_host(candidate)
+
+    def running(self) -> Any:
+        """The innermost host that loops now, or None."""
+        return running(self.is_host, self.reader.method)
 
     def is_running(self, host: Any) -> bool:
-        return host is not None and running(lambda candidate: candidate is host) is not None
+        found = running(lambda candidate: candidate is host, self.reader.method)
+        return host is not None and found is not None
 
     def owned_by(self, host: Any) -> list[tuple[str, Any]]:
         """(name, scheduler) of those of a host's schedulers that we are attached to."""
@@ -173,7 +184,7 @@ class Seam:
 
     def mine(self, loop: Loop) -> bool:
         """Whether the pipeline that runs innermost is the loop's, still with our scheduler."""
-        host = running(self.is_host)
+        host = self.running()
         if not loop.counted:
             return host is None
         return host is loop.host() and loop.has_scheduler_of(host)
@@ -196,9 +207,11 @@ class Seam:
 
     def close(self) -> None:
         """Keeps the report of the loop that has ended, and lets everything else of it go."""
-        report = self.loop.report() if self.loop is not None else None
-        if report is not None:
-            self.finished.append(report)
+        loop = self.loop
+        if loop is not None and loop.finished:
+            self.finished.append(loop.report)  # made when asked for: the next run begins now
+        elif loop is not None and (report := loop.report()) is not None:
+            self.finished.append(lambda: report)
         self.abort()
 
     def abort(self) -> None:
@@ -215,6 +228,8 @@ class Seam:
             module.__dict__[name] = through(self.on_denoiser, module, getattr(module, name))
 
     def release(self) -> None:
+        if self.loop is not None:
+            self.loop.memory.release()
         for module, name, before in reversed(self.intercepted):
             module.__dict__.pop(name, None)
             if before is not None:
@@ -230,9 +245,10 @@ def cached(module: nn.Module) -> bool:
     kind = type(getattr(module, "_cache_config", None)).__name__
     if getattr(module, "is_cache_enabled", False) and kind != "TextKVCacheConfig":
         return True
-    for part in module.modules():
-        registry = getattr(part, "_diffusers_hook", None)
-        for name in getattr(registry, "hooks", ()):
+    parts = [module]
+    for part in parts:  # at the start of every run, so not by modules() and getattr: 2 ms, not 8
+        parts += [child for child in part._modules.values() if child is not None]
+        for name in getattr(part.__dict__.get("_diffusers_hook"), "hooks", ()):
             predicts = any(word in name for word in ("cache", "broadcast", "fbc_"))
             if predicts and "text_kv" not in name:
                 return True

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-from torch import nn
-
 OURS = "geoshrink.adapters"
 PLUMBING = ("torch", "accelerate", "diffusers.hooks")
 
@@ -31,11 +29,19 @@ def caller() -> CodeType | None:
     return next((f.f_code for f in stack() if not module_of(f).startswith(PLUMBING)), None)
 
 
-def running(is_host: Callable[[Any], bool]) -> Any:
-    """The innermost host whose __call__ is on the stack, or None."""
+def running(is_host: Callable[[Any], bool], method: str = "__call__") -> Any:
+    """The innermost host whose method that loops is on the stack, or None."""
     for frame in stack():
-        if frame.f_code.co_name == "__call__":
+        if frame.f_code.co_name == method:
             found = frame.f_locals.get("self")
-            if found is not None and not isinstance(found, nn.Module) and is_host(found):
+            if found is not None and is_host(found):
                 return found
     return None
+
+
+def variables_of(host: Any, method: str = "__call__") -> dict[str, Any]:
+    """The variables of the host's method that loops, where it is running."""
+    for frame in stack():
+        if frame.f_code.co_name == method and frame.f_locals.get("self") is host:
+            return dict(frame.f_locals)
+    return {}

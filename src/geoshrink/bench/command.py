@@ -11,7 +11,7 @@ from typing import Any
 
 from . import paper
 from .methods.registry import METHODS
-from .report import counted, load, markdown, write
+from .report import counted, draw, load, markdown, write
 from .runner import Progress, Runner
 from .setting import REFERENCES
 from .store import put
@@ -75,16 +75,21 @@ def resume(out: str | Path, **options: Any) -> Progress:
 
 
 def report(
-    folders: Sequence[str | Path], out: str | Path | None = None, quiet: bool = False
+    folders: Sequence[str | Path],
+    out: str | Path | None = None,
+    plots: str | Path | None = None,
+    quiet: bool = False,
 ) -> list[Path]:
     """results.csv, report.md, report.tex and report.html of folders of cells, in the folder `out`:
-    the first of them unless given.
+    the first of them unless given. In the folder `plots`, where given, a drawing of each setting.
     """
     paths = [Path(folder) for folder in folders]
     cells = sum(len(list(path.glob("*.cell.json"))) for path in paths)
     with bar(cells, quiet) as progress_bar:
         results = load(paths, progress_bar.update)
     written = write(results, Path(out or paths[0]), lambda total: bar(total, quiet, "sample"))
+    if plots is not None:
+        written += draw(results, Path(plots))
     if not quiet:
         print(f"{counted(results)}: " + ", ".join(str(path) for path in written))
         for path in results.damaged:

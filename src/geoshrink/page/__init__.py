@@ -4,6 +4,7 @@ from geoshrink.page.charts import Anchors, Lines, Series
 from geoshrink.page.choice import Choice
 from geoshrink.page.comparison import Comparison
 from geoshrink.page.document import Page
+from geoshrink.page.drawing import drawing
 from geoshrink.page.folded import Folded
 from geoshrink.page.media import Animation, Media, Picture
 from geoshrink.page.section import Section
@@ -27,4 +28,5 @@ __all__ = [
     "Shown",
     "Sound",
     "Table",
+    "drawing",
 ]

@@ -66,22 +66,25 @@ class Lines:
         self._scales()
 
     def html(self) -> str:
-        x, y = self._scales()
-        drawn = join(self._line(i, x, y) for i in range(len(self.series)))
-        empty = element(
-            "text", "no data", x=(LEFT + RIGHT) / 2, y=(TOP + BOTTOM) / 2, text_anchor="middle"
-        )
         labels = ", ".join(series.label for series in self.series)
         spoken = f"{self.title}: {self.y_label} against {self.x_label} for {labels or 'nothing'}"
         svg = element(
             "svg",
-            self._axes(x, y),
-            drawn if self._points() else empty,
+            self.plot(),
             viewBox=f"0 0 {WIDTH} {HEIGHT}",
             role="img",
             aria_label=spoken,
         )
         return section("chart", self.title, self._legend(), svg, caption=self.caption)
+
+    def plot(self) -> Markup:
+        """The axes and the lines, inside an SVG of WIDTH by HEIGHT."""
+        x, y = self._scales()
+        drawn = join(self._line(i, x, y) for i in range(len(self.series)))
+        empty = element(
+            "text", "no data", x=(LEFT + RIGHT) / 2, y=(TOP + BOTTOM) / 2, text_anchor="middle"
+        )
+        return join((self._axes(x, y), drawn if self._points() else empty))
 
     def _points(self) -> list[Point]:
         return [point for series in self.series for point in series.points()]

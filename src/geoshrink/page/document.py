@@ -13,7 +13,7 @@ from geoshrink.page.section import Section, paragraphs
 
 POLICY = "default-src data: blob: 'unsafe-inline'"  # the browser itself refuses anything remote
 STYLES = (
-    *("style.css", "comparison.css", "sound.css", "table.css"),
+    *("colours.css", "style.css", "comparison.css", "sound.css", "table.css"),
     *("charts.css", "choice.css", "folded.css"),
 )
 SCRIPTS = ("comparison.js", "sound.js", "table.js", "choice.js")
@@ -30,7 +30,7 @@ class Page:
     footer: str = ""
 
     def html(self) -> str:
-        script = element("script", _resources(SCRIPTS))
+        script = element("script", resources(SCRIPTS))
         body = element("body", self._header(), self._main(), self._footer(), script)
         return "<!doctype html>\n" + element("html", self._head(), body, lang="en") + "\n"
 
@@ -56,7 +56,7 @@ class Page:
             element("meta", name="color-scheme", content="light dark"),
             element("link", rel="icon", href="data:,"),
             element("title", self.title),
-            element("style", _resources(STYLES)),
+            element("style", resources(STYLES)),
             element("noscript", element("style", Markup(f"{SCRIPTED} {{ display: none }}"))),
         )
 
@@ -70,7 +70,7 @@ class Page:
         return element("footer", paragraphs(self.footer)) if self.footer else Markup()
 
 
-def _resources(names: Sequence[str]) -> Markup:
+def resources(names: Sequence[str]) -> Markup:
     """The files of this package by these names, one after another, written as they stand."""
     package = files("geoshrink.page")
     return Markup("".join(package.joinpath(name).read_text("utf-8") for name in names))

@@ -6,6 +6,7 @@ A cell is the stages skipped after anchor k, up to l. With j and i the anchors b
 
 where A does not depend on the rule, and ω_n on (i, j, k) alone: every product of A and Δ is a sum
 over the Gram matrix. A regime's first anchor holds (i = j = k), and its second has Δ⁻ = 0 (i = j).
+Where the exact flow is the target, n runs over the middles of the stages k … l − 1 instead.
 """
 
 from __future__ import annotations
@@ -71,16 +72,17 @@ class Products:
     AA   (l, sample) ‖A‖²               AD      (l, sample, 1, j) ⟨A, Δ⟩
     S    (sample, 1, j) ‖Δ‖²            ahead   (sample, n, j) ⟨Δ, z_n − z_k⟩
     statistics   of Δ and Δ⁻, (sample, i, j)
-    reach        ρ and λ of every stage n after the anchor, (n, 1, 1, j)
+    reach        ρ and λ of every node n after the anchor, (n, 1, 1, j)
     """
 
     def __init__(self, view: View, allowed: Sequence[int], place: int):
         k, G = allowed[place], view.products
+        nodes = view.rows(k)
         past, ends = [*allowed[: max(place, 1)]], [*allowed[place + 1 :], view.stages]
-        self.weights = view.weights[ends, k + 1 :]
+        self.weights = view.weights[ends, view.nodes(k)]
         total = self.weights.sum(1)
-        A = total[:, None] * G[:, k, None] - self.weights @ G[:, k + 1 :]  # ⟨A_l, z_m⟩
-        own = (A[:, :, k + 1 :] * self.weights).sum(2)
+        A = total[:, None] * G[:, k, None] - self.weights @ G[:, nodes]  # ⟨A_l, z_m⟩
+        own = (A[:, :, nodes] * self.weights).sum(2)
         self.AA = (total * A[:, :, k] - own).clamp(min=0).T
         self.AD = (A[:, :, k, None] - A[:, :, past]).transpose(0, 1)[:, :, None]
         square = G.diagonal(dim1=1, dim2=2)
@@ -89,7 +91,7 @@ class Products:
         P = (own[:, :, None] + own[:, None] - 2 * inner).clamp(min=0)
         D = to_k[:, None] - to_k[:, :, None] - own[:, None] + inner
         self.statistics = Statistics(self.S.expand_as(D), P, D)
-        from_k = G[:, k + 1 :] - G[:, k, None]
+        from_k = G[:, nodes] - G[:, k, None]
         self.ahead = from_k[:, :, k, None] - from_k[:, :, past]
         rho, lam = view.horizons(k, past)
         self.reach = rho[:, None, None], lam[:, None, None]

@@ -15,46 +15,61 @@ from ..grid import Grid
 from ..plan import Plan
 from .profiles import Prediction, Profile, Trial
 from .recipes import BASELINES, DIRECT
-from .tournament import SLATE
+from .targets import FULL, REFINE, RUN
+from .tournament import SLATES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def best_plan(profile: Profile, budget: int) -> Plan:
+def best_plan(profile: Profile, budget: int, target: str = RUN, refine: int = 1) -> Plan:
     """The plan of the best recipe at this budget, with its prediction in words."""
-    planner = profile.planner
-    if budget >= profile.grid.steps:
+    planner = profile.planner_for(refine)
+    if budget >= profile.grid.steps and target == RUN:
         return Plan.of(profile.grid)
-    if not profile.trials:
-        name = max(usable(profile, budget), key=lambda name: planner.surrogate(name, budget))
+    if not profile.tried(target):
+        names = usable(profile, budget, target, refine)
+        name = max(names, key=lambda name: planner.surrogate(name, budget))
         words = "planned (but never tried)"
     else:
-        expected = prediction(profile, budget)
+        expected = prediction(profile, budget, target)
         name, words = expected.recipe, f"planned for {expected}"
         if name in BASELINES:
             words = f"{name} (no planned ones do better), {expected},"
-    if not planner.exact and name not in BASELINES:
+    if target != RUN:
+        words += " to the exact flow"
+    if profile.solver != "euler":
+        words += f" with {profile.solver}" + ", as for Euler" * (planner.solver == "euler")
+    if name not in BASELINES and not planner.exact_for(name):
         words += ", searched coarse to fine,"
     plan = planner.named(name, budget)
     assert plan is not None
     return replace(plan, mesh=words)
 
 
-def prediction(profile: Profile, budget: int) -> Prediction:
-    if budget >= profile.grid.steps:
-        return Prediction(budget, math.inf, 0.0, "every stage", "measured")
-    trials = [trial for trial in profile.trials if trial.budget == budget]
+def prediction(profile: Profile, budget: int, target: str = RUN) -> Prediction:
+    if budget >= profile.grid.steps and target == RUN:
+        return Prediction(budget, math.inf, 0.0, FULL, "measured")
+    mine = [t for t in profile.trials if t.target == target and t.recipe != FULL]
+    trials = [trial for trial in mine if trial.budget == budget]
     if trials:
-        return leave_one_out(trials)
-    names = dict.fromkeys(trial.recipe for trial in profile.trials)
-    expected = [interpolated(profile, name, budget) for name in names]
-    if not expected:
+        found = leave_one_out(trials)
+        return replace(found, how="carried over") if profile.origin else found
+    expected = [interpolated(profile, name, budget, target) for name in winners(mine, budget)]
+    if not any(expected):
         raise ValueError(
             "this profile has no real runs to predict from: profile.measure(velocity, noise, "
             "budgets) makes them"
         )
     return max((e for e in expected if e is not None), key=lambda e: e.db)
+
+
+def winners(trials: Sequence[Trial], budget: int) -> list[str]:
+    """The recipes that won at the nearest budgets with real runs, below and above."""
+    tried = sorted({trial.budget for trial in trials})
+    near = [b for b in tried if b < budget][-1:] + [b for b in tried if b > budget][:1]
+    best = [max((t for t in trials if t.budget == b), key=lambda t: t.mean) for b in near]
+    return list(dict.fromkeys(trial.recipe for trial in best))
 
 
 def leave_one_out(trials: Sequence[Trial]) -> Prediction:
@@ -70,10 +85,12 @@ def leave_one_out(trials: Sequence[Trial]) -> Prediction:
     return Prediction(winner.budget, float(scores.mean()), error, winner.recipe, "measured")
 
 
-def interpolated(profile: Profile, name: str, budget: int) -> Prediction | None:
+def interpolated(profile: Profile, name: str, budget: int, target: str = RUN) -> Prediction | None:
     """Surrogate plus what real runs at other budgets were off from it, over log B."""
-    trials = sorted((t for t in profile.trials if t.recipe == name), key=lambda t: t.budget)
-    surrogate = profile.planner.surrogate(name, budget)
+    trials = [t for t in profile.trials if t.recipe == name and t.target == target]
+    trials.sort(key=lambda t: t.budget)
+    planner = profile.planner_for(1 if target == RUN else REFINE)
+    surrogate = planner.surrogate(name, budget)
     if not trials or not math.isfinite(surrogate):
         return None
     places = np.log([t.budget for t in trials])
@@ -83,25 +100,27 @@ def interpolated(profile: Profile, name: str, budget: int) -> Prediction | None:
     error = math.hypot(spread, max(abs(offset - o) for o in offsets) / 2)
     inside = trials[0].budget <= budget <= trials[-1].budget
     how = "interpolated" if inside else "extrapolated"
+    how = "carried over" if profile.origin else how
     return Prediction(budget, surrogate + offset, error, name, how)
 
 
-def usable(profile: Profile, budget: int) -> list[str]:
-    return [n for n in (DIRECT, *SLATE) if profile.planner.named(n, budget) is not None]
+def usable(profile: Profile, budget: int, target: str, refine: int) -> list[str]:
+    planner = profile.planner_for(refine)
+    return [n for n in (DIRECT, *SLATES[target]) if planner.named(n, budget) is not None]
 
 
-def budget_for_target(profile: Profile, target: float | None) -> int:
-    """The smallest budget whose predicted quality reaches the target."""
-    if not is_number(target) or isinstance(target, bool) or not math.isfinite(float(target)):  # type: ignore[arg-type]
-        raise ValueError(f"target_db is a number of decibels, got {target!r}")
+def budget_for_target(profile: Profile, db: float | None, target: str = RUN) -> int:
+    """The smallest budget whose predicted quality reaches so many dB."""
+    if not is_number(db) or isinstance(db, bool) or not math.isfinite(float(db)):  # type: ignore[arg-type]
+        raise ValueError(f"target_db is a number of decibels, got {db!r}")
     least = max(2, len(profile.grid.spans()))
-    expected = [prediction(profile, b) for b in range(least, profile.grid.steps)]
+    expected = [prediction(profile, b, target) for b in range(least, profile.grid.steps)]
     for e in expected:
-        if e.db >= float(target):  # type: ignore[arg-type]
+        if e.db >= float(db):  # type: ignore[arg-type]
             return e.budget
     best = max(expected, key=lambda e: e.db)
     raise ValueError(
-        f"no budget below {profile.grid.steps} is expected to reach {target:g} dB: the best is "
+        f"no budget below {profile.grid.steps} is expected to reach {db:g} dB: the best is "
         f"{best.db:.1f} dB with {best.budget} calls; ask for less, or run every stage"
     )
 

@@ -8,11 +8,14 @@ from pathlib import Path
 
 from ..page import Lines, Page, Series
 from .choosing import interpolated, prediction
-from .profiles import Prediction, Profile, check_budget
+from .profiles import Prediction, Profile
 from .recipes import BASELINES
+from .targets import FULL, RUN, check_budget
 
 PLANNED = "planned"
-LEGEND = "dB of the full run over the error; ~ between budgets with real runs, ? beyond them"
+LEGEND = (
+    "dB of the target over the error; ~ between budgets with real runs, ? beyond them or elsewhere"
+)
 
 
 @dataclass(frozen=True)
@@ -21,18 +24,21 @@ class Curve:
 
     budgets: tuple[int, ...]
     methods: dict[str, tuple[Prediction | None, ...]]
+    note: str = ""
 
     @classmethod
-    def of(cls, profile: Profile, budgets: Sequence[int] | None = None) -> Curve:
+    def of(cls, profile: Profile, budgets: Sequence[int] | None = None, target: str = RUN) -> Curve:
         if budgets is None:
             least = max(4, len(profile.grid.spans()))
             budgets = range(least, max(least, profile.grid.steps // 2) + 1)
         checked = tuple(dict.fromkeys(check_budget(b, profile.grid) for b in budgets))
         methods: dict[str, tuple[Prediction | None, ...]] = {}
-        methods[PLANNED] = tuple(prediction(profile, b) for b in checked)
+        methods[PLANNED] = tuple(prediction(profile, b, target) for b in checked)
         for name in BASELINES:
-            methods[name] = tuple(of_method(profile, name, b) for b in checked)
-        return cls(checked, methods)
+            methods[name] = tuple(of_method(profile, name, b, target) for b in checked)
+        full = [t.mean for t in profile.trials if t.recipe == FULL and t.target == target]
+        note = f"\nthe full run of {profile.grid.steps} calls: {full[0]:.1f} dB" if full else ""
+        return cls(checked, methods, note)
 
     def rows(self) -> list[dict[str, float | int | None]]:
         """One row per budget: what a data frame or a CSV writer takes."""
@@ -48,7 +54,7 @@ class Curve:
         for i, budget in enumerate(self.budgets):
             cells = [show(values[i]) for values in self.methods.values()]
             lines.append(f"{budget:6d}  " + "  ".join(f"{cell:>12}" for cell in cells))
-        return "\n".join([*lines, LEGEND])
+        return "\n".join([*lines, LEGEND + self.note])
 
     def chart(self) -> Lines:
         """The curve as a section of a page."""
@@ -60,20 +66,23 @@ class Curve:
 
     def write(self, file: str | Path) -> Path:
         """The chart as a page of its own."""
-        return Page("Expected quality against budget", LEGEND, [self.chart()]).write(file)
+        return Page("Expected quality against budget", LEGEND + self.note, [self.chart()]).write(
+            file
+        )
 
 
-def of_method(profile: Profile, name: str, budget: int) -> Prediction | None:
+def of_method(profile: Profile, name: str, budget: int, target: str) -> Prediction | None:
     """A baseline's quality: its real runs at this budget, or between those at others."""
-    if budget >= profile.grid.steps:
+    if budget >= profile.grid.steps and target == RUN:
         return prediction(profile, budget)
-    found = interpolated(profile, name, budget)
-    tried = any(t.recipe == name and t.budget == budget for t in profile.trials)
+    found = interpolated(profile, name, budget, target)
+    mine = [t for t in profile.trials if t.recipe == name and t.target == target]
+    tried = any(t.budget == budget for t in mine)
     return replace(found, how="measured") if found is not None and tried else found
 
 
 def show(p: Prediction | None) -> str:
     if p is None:
         return "–"
-    mark = {"measured": "", "interpolated": "~", "extrapolated": "?"}[p.how]
+    mark = {"measured": "", "interpolated": "~"}.get(p.how, "?")
     return f"{mark}{p.db:.1f} ± {p.error:.1f}"

@@ -1,4 +1,4 @@
-"""A profile as a file: JSON, with its matrices packed as base64 of float64."""
+"""A profile as a file: JSON, with its matrices packed as base64 of float64 or float32."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from .profiles import Batch, Profile, Trial
 
 VERSION = 1
 KIND = "geoshrink profile"
+TYPES = {"<f8", "<f4"}
 
 
-def write(profile: Profile, file: str | Path) -> None:
+def write(profile: Profile, file: str | Path, small: bool = False) -> None:
     """Written beside its place and then moved there: never half a file."""
+    kind = "<f4" if small else "<f8"
     body = {
         KIND: VERSION,
         "complete": profile.complete,
@@ -30,13 +32,16 @@ def write(profile: Profile, file: str | Path) -> None:
         "dtype": profile.dtype,
         "samples": profile.samples,
         "stages": profile.stages,
+        "solver": profile.solver,
+        "origin": profile.origin,
+        "made": profile.made,
         "grid": asdict(profile.grid),
         "trials": [asdict(trial) for trial in profile.trials],
         "batches": [
             {
-                "grams": [pack(upper(g)) for g in batch.grams],
-                "energies": [pack(e) for e in batch.energies],
-                "gains": [pack(g) for g in batch.gains],
+                "grams": [pack(upper(g), kind) for g in batch.grams],
+                "energies": [pack(e, kind) for e in batch.energies],
+                "gains": [pack(g, kind) for g in batch.gains],
             }
             for batch in profile.batches
         ],
@@ -44,8 +49,12 @@ def write(profile: Profile, file: str | Path) -> None:
     place = Path(file)
     place.parent.mkdir(parents=True, exist_ok=True)
     beside = place.with_name(place.name + ".part")
-    beside.write_text(json.dumps(body), encoding="utf-8")
-    os.replace(beside, place)
+    try:
+        beside.write_text(json.dumps(body), encoding="utf-8")
+        os.replace(beside, place)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def read(file: str | Path, whole: bool = True) -> Profile:
@@ -93,19 +102,26 @@ def parse(body: dict[str, Any]) -> Profile:
         body["dtype"],
         tuple(Trial(**trial) for trial in trials),
         body["complete"],
+        body.get("solver", "euler"),
+        body.get("origin", ""),
+        body.get("made", ""),
     )
     if profile.samples != body["samples"]:
         raise ValueError(f"it names {body['samples']} samples and has {profile.samples}")
     return profile
 
 
-def pack(t: Tensor) -> dict[str, Any]:
-    values = np.ascontiguousarray(t.numpy(), dtype="<f8")
-    return {"shape": list(values.shape), "data": base64.b64encode(values.tobytes()).decode()}
+def pack(t: Tensor, kind: str) -> dict[str, Any]:
+    values = np.ascontiguousarray(t.numpy(), dtype=kind)
+    data = base64.b64encode(values.tobytes()).decode()
+    return {"type": kind, "shape": list(values.shape), "data": data}
 
 
 def unpack(packed: dict[str, Any]) -> Tensor:
-    values = np.frombuffer(base64.b64decode(packed["data"], validate=True), dtype="<f8")
+    kind = packed.get("type", "<f8")
+    if kind not in TYPES:
+        raise ValueError(f"numbers of type {kind!r}")
+    values = np.frombuffer(base64.b64decode(packed["data"], validate=True), dtype=kind)
     return torch.from_numpy(values.reshape(packed["shape"]).astype(np.float64))
 
 

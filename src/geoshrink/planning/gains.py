@@ -63,11 +63,12 @@ def measure_gain(
     x: Any,
     error: Sequence[Tensor],
     end: Any,
+    solver: str = "euler",
 ) -> list[Tensor]:
     """‖δx_end‖/‖δx_n‖ of every sample, one tensor per slot; NaN where nothing was perturbed."""
     leaves, unflatten = flatten(x)
     started = unflatten([leaf + heard(e, leaf).to(leaf) for leaf, e in zip(leaves, error)])
-    moved = flatten(sample(velocity, started, remainder(grid, n)))[0]
+    moved = flatten(sample(velocity, started, remainder(grid, n), solver=solver))[0]
     offs = [y.double() - x.to(y.device).double() for y, x in zip(moved, flatten(end)[0])]
     put = [s.double() - leaf.double() for s, leaf in zip(flatten(started)[0], leaves)]
     norms = [e.flatten(1).norm(dim=1).cpu() for e in put]  # as rounded to the state's precision

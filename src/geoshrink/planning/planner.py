@@ -13,8 +13,10 @@ from torch import Tensor
 
 from ..plan import Plan
 from ..retention import Rule
+from ..solvers import SOLVERS
 from .cells import CALIBRATED, Cells
 from .gains import track_of
+from .pairs import PAIR_RULES, Pairs, cheapest_pairs
 from .recipes import BASELINES, RECIPES, baseline
 from .search import cheapest, shared
 from .space import View
@@ -35,10 +37,17 @@ class Found(NamedTuple):
 
 
 class Planner:
-    def __init__(self, profile: Profile):
-        self.profile, self.grid = profile, profile.grid
-        self.regimes: dict[tuple[int, str, bool], Regime] = {}
+    """refine   1: plans come close to the solver's own T steps; more: to the exact flow"""
+
+    def __init__(self, profile: Profile, refine: int = 1):
+        self.profile, self.grid, self.refine = profile, profile.grid, refine
+        self.regimes: dict[tuple[int, str, bool, int], Regime] = {}
         self.found: dict[tuple[str, int], Found] = {}
+
+    @property
+    def solver(self) -> str:
+        """Whose weights the cells get: Euler's for solvers of which we do not know them."""
+        return self.profile.solver if self.profile.solver in SOLVERS else "euler"
 
     def importance(self, early: bool) -> list[Tensor]:
         """a(σ)² over the energy of every slot, at grid points 0 … T."""
@@ -50,16 +59,20 @@ class Planner:
         """Of every slot at the end of the full runs; 1 where there is none."""
         return tuple(e or 1.0 for e in self.profile.energies)
 
-    def regime(self, index: int, space: str, early: bool = False) -> Regime:
-        if (index, space, early) not in self.regimes:
+    def regime(self, index: int, space: str, early: bool = False, parts: int = 1) -> Regime:
+        """parts   nodes of a stage, where the exact flow is the target"""
+        parts = parts if self.refine > 1 else 0
+        key = index, space, early, parts
+        if key not in self.regimes:
             first, last = self.grid.spans()[index]
+            where = space, first, last, parts, self.solver
             views = [
-                View.of(track_of(self.grid, i), products, space, first, last)
+                View.of(track_of(self.grid, i), products, *where)
                 for i, products in enumerate(self.profile.grams)
             ]
             prices = [a[first : last + 1] for a in self.importance(early)]
-            self.regimes[index, space, early] = Regime(views, prices)
-        return self.regimes[index, space, early]
+            self.regimes[key] = Regime(views, prices, self.solver == "euler")
+        return self.regimes[key]
 
     def search(self, name: str, budget: int) -> Found:
         """The cheapest plan of a recipe at a budget."""
@@ -67,7 +80,7 @@ class Planner:
             recipe, spans = RECIPES[name], self.grid.spans()
             regimes = [self.regime(r, recipe.space, recipe.early) for r in range(len(spans))]
             with one_thread():
-                parts = [regime.search(recipe.rules) for regime in regimes]
+                parts = [regime.search(recipe.rules, budget) for regime in regimes]
             for b in range(len(spans), self.grid.steps + 1) if self.exact else [budget]:
                 shares = shared([[found.cost for found in part] for part in parts], b)
                 chosen = [part[share - 1] for part, share in zip(parts, shares)]
@@ -80,9 +93,9 @@ class Planner:
     def named(self, name: str, budget: int) -> Plan | None:
         """A baseline or a recipe's plan; None where this grid or budget has none."""
         if name in BASELINES:
-            return baseline(name, self.grid, budget)
+            return baseline(name, self.grid, budget, self.refine)
         recipe = RECIPES[name]
-        if recipe.space == "data" and not self.knows_data:
+        if not self.can_predict(recipe.space):
             return None
         found = self.search(name, budget)
         return Plan(
@@ -92,39 +105,53 @@ class Planner:
             self.coefficients(found, recipe.space),
             recipe.space,
             mesh="planned",
+            refine=self.refine,
         )
 
     @property
     def exact(self) -> bool:
-        """Whether every set of anchors is searched."""
+        """Whether every set of anchors is searched, whatever the recipe."""
         return all(last - first <= EXACT for first, last in self.grid.spans())
+
+    def exact_for(self, name: str) -> bool:
+        """Whether every set of anchors is searched for a recipe."""
+        recipe, spans = RECIPES[name], range(len(self.grid.spans()))
+        regimes = [self.regime(r, recipe.space, recipe.early) for r in spans]
+        return all(regime.exact_for(recipe.rules) for regime in regimes)
 
     @property
     def knows_data(self) -> bool:
         """Whether the grid says where the data is, as data space needs."""
         return all(t.prediction != "flow" or t.data is not None for t in self.grid.tracks)
 
+    def can_predict(self, space: str) -> bool:
+        if space == "data":
+            return self.knows_data
+        return self.refine == 1 or all(t.prediction != "v" for t in self.grid.tracks)
+
     def coefficients(self, found: Found, space: str) -> tuple[float | None, ...] | None:
-        """ω of the stages in calibrated cells, and of the anchor that ends them."""
+        """ω of the (refined) stages in calibrated cells, and of the anchor that ends them."""
         if CALIBRATED not in found.rules:
             return None
-        omega: list[float | None] = [None] * self.grid.steps
+        times = self.refine
+        omega: list[float | None] = [None for _ in range(self.grid.steps * times)]
         for r, (first, last) in enumerate(self.grid.spans()):
             own = [a - first for a in found.anchors if first <= a < last]
             rules = [rule for a, rule in zip(found.anchors, found.rules) if first <= a < last]
-            regime = self.regime(r, space)
+            regime = self.regime(r, space, parts=times)
             for place, k in enumerate(own[1:], 1):
                 if rules[place] == CALIBRATED:
-                    end = min((*own, last - first)[place + 1] + 1, last - first)
-                    fitted = regime.cells(own, place).calibrated()[:, -1]
-                    omega[first + k + 1 : first + end] = fitted[: end - k - 1].tolist()
+                    end = min((*own, last - first)[place + 1] * times + 1, (last - first) * times)
+                    fitted = regime.cells(own, place).calibrated()[int(times > 1) :, -1]
+                    start, count = first * times + k * times + 1, end - k * times - 1
+                    omega[start : start + count] = fitted[:count].tolist()
         return tuple(omega)
 
     def surrogate(self, name: str, budget: int) -> float:
         """−10·log10 of the cost, in dB: for anchors, not for the quality to expect."""
         if name in RECIPES:
             return decibel(self.search(name, budget).cost)
-        plan = baseline(name, self.grid, budget)
+        plan = baseline(name, self.grid, budget, self.refine)
         return math.nan if plan is None else decibel(self.cost(plan))
 
     def cost(self, plan: Plan) -> float:
@@ -134,20 +161,23 @@ class Planner:
             own = [a - first for a in plan.anchors if first <= a < last]
             rules = [rule for a, rule in zip(plan.anchors, plan.rules) if first <= a < last]
             for place, rule in enumerate(rules):
-                costs = self.regime(r, plan.space).cells(own, place).costs(str(rule))
-                total += float(costs[max(place - 2, 0), max(place - 1, 0), 0])
+                near, k = own[max(place - 2, 0) : place + 2], min(place, 2)
+                with one_thread():
+                    costs = self.regime(r, plan.space).cells(near, k).costs(str(rule))
+                total += float(costs[0, max(k - 1, 0), 0])
         return total
 
 
 class Regime:
     """The stages of one regime, in one space: what the cells cost, and the cheapest anchors.
 
-    Up to EXACT stages every set of anchors is searched. Above, a coarse choice of stages is
-    searched first, then the neighbourhood of what was found, ever closer.
+    Up to EXACT stages every set of anchors is searched, above only for rules that need no more than
+    the two latest anchors. For the others a coarse choice of stages is searched first, then the
+    neighbourhood of what was found, ever closer.
     """
 
-    def __init__(self, views: Sequence[View], importance: Sequence[Tensor]):
-        self.views, self.importance = views, importance
+    def __init__(self, views: Sequence[View], importance: Sequence[Tensor], paired: bool = True):
+        self.views, self.importance, self.paired = views, importance, paired
         self.stages = views[0].stages
         self.exact = self.stages <= EXACT
         self.tables: dict[str, list[Tensor]] = {}
@@ -159,15 +189,23 @@ class Regime:
     def costs(self, rule: str, allowed: Sequence[int]) -> list[Tensor]:
         return [self.cells(allowed, k).costs(rule).float() for k in range(len(allowed))]
 
-    def search(self, rules: Sequence[str]) -> list[Found]:
-        """The cheapest anchors for 1, 2, … of them."""
+    def exact_for(self, rules: Sequence[str]) -> bool:
+        return self.exact or (self.paired and all(rule in PAIR_RULES for rule in rules))
+
+    def search(self, rules: Sequence[str], budget: int | None = None) -> list[Found]:
+        """The cheapest anchors for 1, 2, … of them; on long grids as many as the budget."""
+        if not self.exact and self.exact_for(rules) and len(rules) == 1:
+            slots = [Pairs(view, price) for view, price in zip(self.views, self.importance)]
+            found = cheapest_pairs(slots, self.stages, rules, min(budget or COARSE, self.stages))
+            return [Found(cost, anchors, (*rules,) * len(anchors)) for cost, anchors in found]
         for rule in rules:
             if rule not in self.tables:
                 self.tables[rule] = self.costs(rule, self.allowed)
         return found_among(self.allowed, {rule: self.tables[rule] for rule in rules})
 
     def refined(self, rules: Sequence[str], found: Found) -> Found:
-        step, count = 0 if self.exact else self.stages // COARSE, len(found.anchors)
+        step = 0 if self.exact_for(rules) else self.stages // COARSE
+        count = len(found.anchors)
         while step:
             near = {a + d for a in found.anchors[1:] for d in (-step, 0, step)}
             allowed = [0, *sorted(a for a in near if 0 < a < self.stages)]

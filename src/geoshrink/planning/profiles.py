@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import whole
 from ..grid import Grid
 from ..plan import Plan
 from .gains import fitted_gains
+from .targets import FULL, RUN, TARGETS, check_budget, check_target
 
 if TYPE_CHECKING:
     from .curve import Curve
@@ -44,13 +44,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Trial:
-    """A real run of a plan on the calibration samples: dB of each against its full run."""
+    """A real run of a plan on the calibration samples: dB of each against the target."""
 
     recipe: str
     budget: int
     anchors: tuple[int, ...]
     surrogate: float
     db: tuple[float, ...]
+    target: str = RUN
 
     @property
     def mean(self) -> float:
@@ -64,7 +65,8 @@ class Prediction:
     error    one standard error of that mean
     recipe   how the plan is made
     how      "measured" in real runs at this budget, leave-one-out; "interpolated" between real runs
-             at other budgets; "extrapolated" beyond them, which is not to be relied on
+             at other budgets; "extrapolated" beyond them, which is not to be relied on; "carried
+             over" from another grid
     """
 
     budget: int
@@ -87,8 +89,11 @@ class Profile:
 
     model, guidance   what was profiled, as far as the caller said; guidance may be a range
     stages            where the gains were measured
+    solver            of the full runs, for which plans are made
     trials            real runs of plans, by which plan() chooses
     complete          False while profiling is under way; such a profile makes no plans
+    origin            where it was carried over from, in words; what was tried was tried there
+    made              by which command and from which weights, in words
     """
 
     grid: Grid
@@ -99,7 +104,10 @@ class Profile:
     dtype: str = "float32"
     trials: tuple[Trial, ...] = ()
     complete: bool = True
-    _planner: list[Any] = field(default_factory=list, repr=False, compare=False)
+    solver: str = "euler"
+    origin: str = ""
+    made: str = ""
+    _planners: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def samples(self) -> int:
@@ -125,22 +133,36 @@ class Profile:
 
     @property
     def planner(self) -> Planner:
-        """The searches on this profile; they are remembered."""
+        """The searches for plans close to the full run; they are remembered."""
+        return self.planner_for(1)
+
+    def planner_for(self, refine: int) -> Planner:
         if not self.complete:
             raise ValueError(
                 "this profile is not whole: profiling was interrupted; call profile(…, file=…) "
                 "again with the same file, and it goes on"
             )
-        if not self._planner:
+        if refine not in self._planners:
             from .planner import Planner
 
-            self._planner.append(Planner(self))
-        return self._planner[0]
+            self._planners[refine] = Planner(self, refine)
+        return self._planners[refine]
 
-    def plan(self, budget: int | None = None, *, target_db: float | None = None) -> Plan:
+    def plan(
+        self,
+        budget: int | None = None,
+        *,
+        target_db: float | None = None,
+        target: str = RUN,
+        refine: int | None = None,
+    ) -> Plan:
         """The best plan at a budget, or the cheapest whose predicted quality reaches target_db.
 
         It never runs the model: real runs at further budgets are measure()'s.
+
+        target    "run": as close as can be to the full run, the result of the solver's own T steps.
+                  "flow": to the exact flow, of which the full run is an approximation, too
+        refine    for "flow": steps in place of each of the solver's, 8 unless said
         """
         from .choosing import best_plan, budget_for_target
 
@@ -148,29 +170,45 @@ class Profile:
             raise ValueError(
                 f"give a budget or a target_db, one of them; got {budget!r} and {target_db!r}"
             )
+        refine = check_target(target, refine, self.solver)
         if budget is None:
-            budget = budget_for_target(self, target_db)
-        return best_plan(self, check_budget(budget, self.grid))
+            budget = budget_for_target(self, target_db, target)
+        return best_plan(self, check_budget(budget, self.grid), target, refine)
 
-    def predict(self, budget: int) -> Prediction:
+    def predict(self, budget: int, target: str = RUN) -> Prediction:
         """The quality that plan(budget) is expected to have."""
         from .choosing import prediction
 
-        return prediction(self, check_budget(budget, self.grid))
+        check_target(target, None, self.solver)
+        return prediction(self, check_budget(budget, self.grid), target)
 
     def measure(
-        self, velocity: Any, noise: Any, budgets: Sequence[int], quiet: bool = False
+        self,
+        velocity: Any,
+        noise: Any,
+        budgets: Sequence[int],
+        target: str = RUN,
+        quiet: bool = False,
     ) -> Profile:
         """The profile with real runs at these budgets, on the samples it was made from."""
         from .tournament import measured
 
-        return measured(self, velocity, noise, budgets, quiet)
+        check_target(target, None, self.solver)
+        return measured(self, velocity, noise, budgets, target, quiet)
 
-    def curve(self, budgets: Sequence[int] | None = None) -> Curve:
+    def curve(self, budgets: Sequence[int] | None = None, target: str = RUN) -> Curve:
         """Predicted quality against budget: planned, published, σ-geometric and direct."""
         from .curve import Curve
 
-        return Curve.of(self, budgets)
+        check_target(target, None, self.solver)
+        return Curve.of(self, budgets, target)
+
+    def resample(self, sigmas: Any, **options: Any) -> Profile:
+        """The profile on another grid of the same model: another number of steps or shift."""
+        from .resampling import resampled
+
+        grid = sigmas if isinstance(sigmas, Grid) else Grid.of(sigmas, **options)
+        return resampled(self, grid)
 
     def misfit(
         self, grid: Grid | None = None, guidance: float | None = None, model: str | None = None
@@ -190,10 +228,11 @@ class Profile:
                 f"this profile does not fit the run: {reason}; profile the model as it is run now"
             )
 
-    def save(self, file: str | Path) -> None:
+    def save(self, file: str | Path, small: bool = False) -> None:
+        """As JSON; `small` keeps seven digits of the matrices, enough for the same plans."""
         from .files import write
 
-        write(self, file)
+        write(self, file, small)
 
     @classmethod
     def load(cls, file: str | Path) -> Profile:
@@ -202,26 +241,26 @@ class Profile:
         return read(file)
 
     def with_trials(self, trials: Sequence[Trial]) -> Profile:
-        """These trials in place of those at the same budgets."""
-        new = {t.budget for t in trials}
-        kept = tuple(t for t in self.trials if t.budget not in new)
-        return replace(self, trials=(*kept, *trials), _planner=self._planner)
+        """These trials in place of those at the same budgets, for the same target."""
+        new = {(t.budget, t.target) for t in trials}
+        kept = tuple(t for t in self.trials if (t.budget, t.target) not in new)
+        return replace(self, trials=(*kept, *trials), _planners=self._planners)
+
+    def tried(self, target: str) -> set[int]:
+        """The budgets with real runs."""
+        return {t.budget for t in self.trials if t.target == target and t.recipe != FULL}
 
     def __str__(self) -> str:
         name = f"{self.model}, " if self.model else ""
         guidance = "" if self.guidance is None else f", guidance {self.guidance}"
-        tried = ", ".join(map(str, sorted({t.budget for t in self.trials})))
-        runs = f"real runs at budgets {tried}" if tried else "no real runs of plans"
+        at = [
+            f"{', '.join(map(str, sorted(self.tried(t))))} ({t})" for t in TARGETS if self.tried(t)
+        ]
+        runs = f"real runs at budgets {'; '.join(at)}" if at else "no real runs of plans"
+        guidance += f", {self.solver}" if self.solver != "euler" else ""
         part = "" if self.complete else " (not whole)"
+        part += f" ({self.origin})" if self.origin else ""
         return (
             f"profile{part}: {name}{self.grid.steps} stages{guidance}, {self.samples} samples, "
             f"{self.dtype}; {runs}"
         )
-
-
-def check_budget(budget: Any, grid: Grid) -> int:
-    budget = whole(budget, "budget")
-    least = max(2, len(grid.spans()))
-    if budget < min(least, grid.steps):
-        raise ValueError(f"budget {budget} is too small: a plan needs at least {least} anchors")
-    return min(budget, grid.steps)

@@ -21,11 +21,19 @@ from ..outputs import flatten
 from ..sampling import check_state, sample
 from .counting import Counter, Velocity, batches_of
 from .fitting import alike, check_guidance
-from .gains import STAGES, gain_stages, measure_gain, perturbation
+from .gains import STAGES, gain_stages, measure_gain, perturbation, remainder
 from .profiles import FEWEST, Batch, Profile
 from .space import gram
-from .tournament import affordable, default_budgets, hold_tournaments
+from .targets import RUN, check_target
+from .tournament import (
+    affordable,
+    default_budgets,
+    full_run,
+    hold_tournaments,
+    reference_calls,
+)
 
+SOLVERS = ("euler", "ab2", "dpm++2m")  # linear, with one output a stage
 RUNS = 10  # full runs that a profile costs at most, unless budgets are given
 
 
@@ -39,6 +47,8 @@ def profile(
     guidance: float | tuple[float, float] | None = None,
     file: str | Path | None = None,
     perturbed: int = STAGES,
+    target: str = RUN,
+    solver: str = "euler",
     quiet: bool = False,
     **options: Any,
 ) -> Profile:
@@ -52,6 +62,9 @@ def profile(
     model, guidance   kept with the profile, to tell whether it fits a run; guidance may be a range
     file              written after every batch; where it is there already, profiling goes on
     perturbed         from how many stages the gains are measured
+    target            "run": plans are tried for closeness to the full run. "flow": to the exact
+                      flow, which costs four more full runs, and the tournament is not cut
+    solver            "euler", "ab2" or "dpm++2m": what the plans will run under
     options           of Grid.of: prediction, alphas, data, regimes
     """
     if isinstance(sigmas, Grid) and options:
@@ -63,34 +76,42 @@ def profile(
         raise ValueError(f"{samples} samples are too few to plan from: give at least {FEWEST}")
     if not 1 <= whole(perturbed, "perturbed") <= 50:
         raise ValueError(f"perturbed is a number of stages from 1 to 50, got {perturbed}")
+    if solver not in SOLVERS:
+        raise ValueError(f"plans are made for {', '.join(SOLVERS)}, got solver={solver!r}")
+    check_target(target, None, solver)
     stages = gain_stages(grid, perturbed)
     kind = str(flatten(pairs[0][1])[0][0].dtype).removeprefix("torch.")
-    start = Profile(grid, (), stages, model, check_guidance(guidance), kind, complete=False)
+    start = Profile(
+        grid, (), stages, model, check_guidance(guidance), kind, complete=False, solver=solver
+    )
     found = start if file is None else resumed(start, file, pairs)
-    if found.complete and (budgets is None or not {*budgets} - {t.budget for t in found.trials}):
-        return found
-    calls = grid.steps + sum(grid.steps - n for n in stages)
     wanted = default_budgets(grid) if budgets is None else tuple(budgets)
-    left = None if budgets is not None else RUNS * grid.steps - calls
-    tried = affordable(found, wanted, left)
-    known = len(found.batches)
-    total = calls * (len(pairs) - known) + grid.steps * known + len(pairs) * sum(tried.values())
+    tried_before = found.tried(target)
+    if found.complete and (tried_before if budgets is None else not {*budgets} - tried_before):
+        return found
+    restarts = 1 if solver == "euler" else 2
+    calls = grid.steps + restarts * sum(grid.steps - n for n in stages)
+    cut = budgets is None and target == RUN
+    tried = affordable(found, wanted, RUNS * grid.steps - calls if cut else None, target)
+    known, runs = len(found.batches), sum(tried.values())
+    runs += reference_calls(grid.steps, target) if tried else 0
+    total = calls * (len(pairs) - known) + grid.steps * known + len(pairs) * runs
     with Counter(total, grid, pairs, quiet) as counter:
-        ends = [sample(counter.counted(v), x, grid) for v, x in pairs[:known]] if tried else []
+        ends = [full_run(found, counter.counted(v), x) for v, x in pairs[:known]] if tried else []
         for v, x in pairs[known:]:
-            batch, end = profile_batch(counter.counted(v), x, grid, stages)
+            batch, end = profile_batch(counter.counted(v), x, grid, stages, solver)
             found, ends = replace(found, batches=(*found.batches, batch)), [*ends, end]
             if file is not None:
                 found.save(file)
         found = replace(found, complete=True)
-        found = hold_tournaments(found, pairs, ends, [*tried], counter)
+        found = hold_tournaments(found, pairs, ends, [*tried], counter, target)
     if file is not None:
         found.save(file)
     return found
 
 
 def profile_batch(
-    velocity: Velocity, noise: Any, grid: Grid, stages: Sequence[int]
+    velocity: Velocity, noise: Any, grid: Grid, stages: Sequence[int], solver: str = "euler"
 ) -> tuple[Batch, Any]:
     """(the batch's numbers, x at the end of its full runs)."""
     outputs: list[list[Tensor]] = []
@@ -106,7 +127,7 @@ def profile_batch(
         return v
 
     with torch.no_grad():
-        end = sample(spilling, noise, grid)
+        end = sample(spilling, noise, grid, solver=solver)
         leaves, unflatten = check_state(noise)
         first = [leaf.detach().cpu() for leaf in leaves]
         grams = tuple(gram([x, *slot]) for x, slot in zip(first, zip(*outputs)))
@@ -115,7 +136,10 @@ def profile_batch(
             error = perturbation(grid, n, lambda m: outputs[m])
             x = unflatten([s.to(leaf) for s, leaf in zip(states[n], leaves)])
             moved = [e.to(leaf.device) for e, leaf in zip(error, leaves)]
-            gains.append(measure_gain(velocity, grid, n, x, moved, end))
+            plain = end  # what the remainder alone gives; multistep solvers restart there
+            if solver != "euler":
+                plain = sample(velocity, x, remainder(grid, n), solver=solver)
+            gains.append(measure_gain(velocity, grid, n, x, moved, plain, solver))
     ends = flatten(end)[0]
     check_finite(ends, "the end")
     energies = tuple(x.double().flatten(1).square().sum(1).cpu() for x in ends)
@@ -142,7 +166,7 @@ def resumed(start: Profile, file: str | Path, pairs: Sequence[tuple[Velocity, An
     if not Path(file).exists():
         return start
     found = read(file, whole=False)
-    same = ("model", "guidance", "dtype", "stages")
+    same = ("model", "guidance", "dtype", "stages", "solver")
     other = [name for name in same if getattr(found, name) != getattr(start, name)]
     if not alike(found.grid, start.grid):
         other.append("σ-grid")

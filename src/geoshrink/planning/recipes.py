@@ -8,6 +8,7 @@ from ..grid import Grid
 from ..plan import METHODS, Plan
 from .cells import CALIBRATED
 
+LINEAR = "linear"
 RULES = ("hold", "chordal", "signed chordal", "time", "signed time", CALIBRATED)
 
 
@@ -36,6 +37,8 @@ RECIPES: dict[str, Recipe] = {
     for recipe in [
         Recipe(("hold",)),
         Recipe(("time",), early=True),
+        Recipe((LINEAR,)),
+        Recipe((LINEAR,), "data"),
         *(Recipe(r, s) for s in ("output", "data") for r in [(x,) for x in RULES[1:]] + [RULES]),
     ]
 }
@@ -44,12 +47,16 @@ DIRECT, PUBLISHED, SIGMA = "direct", "published", "σ-geometric"
 BASELINES = (DIRECT, PUBLISHED, SIGMA)
 
 
-def baseline(name: str, grid: Grid, budget: int) -> Plan | None:
+def baseline(name: str, grid: Grid, budget: int, refine: int = 1) -> Plan | None:
     """A plan that needs no profile; None where there is none at this budget."""
     if name == DIRECT:
         return direct_plan(grid, budget)
     options = METHODS["paper" if name == PUBLISHED else "default"]
-    return Plan.of(grid, budget, **options) if budget >= min(4, grid.steps) else None
+    if budget < min(4, grid.steps) or (
+        refine > 1 and any(track.prediction == "v" for track in grid.tracks)
+    ):
+        return None
+    return Plan.of(grid, budget, refine=refine, **options)
 
 
 def direct_plan(grid: Grid, budget: int) -> Plan:

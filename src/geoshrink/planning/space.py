@@ -1,18 +1,24 @@
 """Full runs as numbers: the Gram matrix of a run, and the same run seen in output or data space.
 
-A run under Euler (DDIM off flow grids) is linear in its noise x_0 and its outputs v_0 … v_{T−1}. So
-is everything that a prediction from two anchors does to it: their (T + 1)×(T + 1) Gram matrix, one
-per sample and slot, holds all that planning needs of the tensors.
+A run under Euler (DDIM off flow grids), AB2 or DPM++(2M) is linear in its noise x_0 and its outputs
+v_0 … v_{T−1}. So is everything that a prediction from two anchors does to it: their (T + 1)×(T + 1)
+Gram matrix, one per sample and slot, holds all that planning needs of the tensors.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..grid import Track
+from ..refining import refined_track
+from ..solvers import SOLVERS
 
 BLOCK = 1 << 16  # coordinates in double precision at a time
 
@@ -33,56 +39,113 @@ def gram(rows: list[Tensor]) -> Tensor:
 class View:
     """One slot's stages first … last − 1 in one space, z_n = output or data prediction.
 
-    products   (samples, L, L), the Gram matrix of z
-    weights    (L + 1, L): errors of z move x at stage l by Σ_{n<l} weights[l, n]·(error of z_n)
+    products   Gram matrix of z at the L stages, then at the nodes where these are others
+    weights    (L + 1, nodes): errors of z move x at stage l by Σ weights[l, n]·(error at node n)
+    parts      0: the nodes are the stages, as the solver runs (an anchor's own is exact). Else the
+               middles of so many parts of each stage, by interpolation: as the exact flow runs.
     """
 
     products: Tensor
     weights: Tensor
     track: Track
+    parts: int = 0
 
     @classmethod
-    def of(cls, track: Track, products: Tensor, space: str, first: int, last: int) -> View:
+    def of(
+        cls,
+        track: Track,
+        products: Tensor,
+        space: str,
+        first: int,
+        last: int,
+        parts: int = 0,
+        solver: str = "euler",
+    ) -> View:
         """From the Gram matrix of x_0, v_0 … v_{T−1}."""
-        rows = rows_of(track, space)[first:last]
-        weights = weights_of(track, space, first, last)
-        return cls(rows @ products @ rows.T, weights, track.at(range(first, last + 1)))
+        rows = rows_of(track, space, solver)[first:last]
+        own = track.at(range(first, last + 1))
+        weights = weights_of(own, space, solver)
+        if parts:
+            cut = refined_track(own, parts)
+            weights = weights_of(cut, space)[::parts]
+            rows = torch.cat([rows, between(own.sigmas[:-1], middles(cut.sigmas)) @ rows])
+        return cls(rows @ products @ rows.T, weights, own, parts)
 
     @property
     def stages(self) -> int:
-        return self.products.shape[1]
+        return self.track.steps
+
+    def nodes(self, k: int) -> slice:
+        """The nodes that are predicted from anchor k on, among the weights."""
+        return slice(k * self.parts if self.parts else k + 1, None)
+
+    def rows(self, k: int) -> slice:
+        """The same nodes among the products."""
+        first = self.nodes(k).start
+        return slice(self.stages + first if self.parts else first, None)
 
     def horizons(self, k: int, past: list[int]) -> tuple[Tensor, Tensor]:
-        """ρ and λ of the stages after k, from anchors j of `past` and k; (n, j)."""
+        """ρ and λ of the nodes from k on, from anchors j of `past` and k; (n, j)."""
         sigmas = torch.tensor(self.track.sigmas, dtype=torch.float64)
         span = sigmas[k] - sigmas[past]
-        middles = (sigmas[k + 1 : -1] + sigmas[k + 2 :]) / 2
-        ahead = torch.stack([middles, sigmas[k + 1 : -1]]) - sigmas[k]
+        cut = refined_track(self.track, max(1, self.parts)).sigmas
+        centres = torch.tensor(middles(cut), dtype=torch.float64)
+        starts = centres if self.parts else sigmas[:-1]
+        ahead = torch.stack([t[self.nodes(k)] for t in (centres, starts)]) - sigmas[k]
         rho, lam = ahead[:, :, None] / torch.where(span == 0, torch.inf, span)
         return rho, lam
 
 
-def rows_of(track: Track, space: str) -> Tensor:
+def middles(sigmas: Sequence[float]) -> list[float]:
+    return [(a + b) / 2 for a, b in pairwise(sigmas)]
+
+
+def between(points: Sequence[float], times: Sequence[float]) -> Tensor:
+    """(times, points): interpolation by the cubic through the four nearest points, beyond the ends
+    by a line.
+    """
+    rows = torch.zeros(len(times), len(points), dtype=torch.float64)
+    low, high = min(points), max(points)
+    for row, t in zip(rows, times):
+        near: list[int] = []
+        for i in sorted(range(len(points)), key=lambda i: abs(points[i] - t)):
+            if len(near) < (4 if low <= t <= high else 2) and points[i] not in at(points, near):
+                near.append(i)
+        for i in near:
+            others = at(points, [j for j in near if j != i])
+            row[i] = math.prod((t - s) / (points[i] - s) for s in others)
+    return rows
+
+
+def at(points: Sequence[float], places: Sequence[int]) -> list[float]:
+    return [points[i] for i in places]
+
+
+def rows_of(track: Track, space: str, solver: str = "euler") -> Tensor:
     """(T, T + 1): every z_n in terms of x_0, v_0 … v_{T−1}."""
-    steps = track.steps
-    basis = torch.eye(steps + 1, dtype=torch.float64)
+    basis = torch.eye(track.steps + 1, dtype=torch.float64)
     if space == "output":
         return basis[1:]
+    stepping: Any = SOLVERS[solver](track)
     rows, x = [], basis[0]
-    for n in range(steps):
-        (a, b), (p, g) = track.data_map(n), track.euler(n)
+    for n in range(track.steps):
+        a, b = track.data_map(n)
         rows.append(a * x + b * basis[n + 1])
-        x = p * x + g * basis[n + 1]
+        x = stepping.step(n, x, basis[n + 1])
     return torch.stack(rows)
 
 
-def weights_of(track: Track, space: str, first: int, last: int) -> Tensor:
-    weights = torch.zeros(last - first + 1, last - first, dtype=torch.float64)
-    for n in range(first, last):
-        p, g = track.euler(n)
+def weights_of(track: Track, space: str, solver: str = "euler") -> Tensor:
+    """(L + 1, L): what errors of z_0 … z_{L−1} do to x at every grid point, by the solver itself.
+
+    What a multistep solver carries beyond a grid point is left out.
+    """
+    stepping: Any = SOLVERS[solver](track)
+    basis = torch.eye(track.steps, dtype=torch.float64)
+    states = [torch.zeros(track.steps, dtype=torch.float64)]
+    for n, (x, error) in enumerate(zip(states, basis)):
         if space == "data":
             a, b = track.data_map(n)
-            p, g = (p - g * a / b, g / b) if b else (1.0, 0.0)
-        weights[n - first + 1] = p * weights[n - first]
-        weights[n - first + 1, n - first] = g
-    return weights
+            error = (error - a * x) / b if b else torch.zeros_like(x)
+        states.append(stepping.step(n, x, error))
+    return torch.stack(states)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -32,3 +33,19 @@ def write(
     for name, text in made.items():
         put(out / name, text.encode())
     return [out / name for name in made]
+
+
+def draw(results: Results, folder: Path) -> list[Path]:
+    """Each setting's first metric against evaluations, as an SVG file of its own."""
+    from ...page import drawing
+    from .charts import first_chart
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for setting in results.settings:
+        chart = first_chart(setting)
+        if chart is not None:
+            name = re.sub(r"[^a-z0-9.]+", "-", setting.title.lower()).strip("-")
+            written.append(folder / f"{name}.svg")
+            put(written[-1], drawing(chart).encode())
+    return written

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ...page import Choice, Section, Series
 from ..summary import measure_of
@@ -40,6 +41,16 @@ def charts(setting: Setting) -> list[Section]:
     if any(cell.result.get("trace") for cell in setting.cells):
         found.append(traces(setting, order, shown))
     return found
+
+
+def first_chart(setting: Setting) -> Choice | None:
+    """The first metric against evaluations, titled by the setting."""
+    if not setting.metrics or not setting.references:
+        return None
+    shown = chosen(setting)
+    metric, reference = setting.metrics[0], setting.references[0]
+    chart = pareto(setting, metric, reference, shown, shown, evaluations, "network evaluations")
+    return replace(chart, title=setting.title) if chart.series else None
 
 
 def pareto(

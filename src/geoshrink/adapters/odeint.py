@@ -1,0 +1,173 @@
+"""torchdiffeq.odeint on a fixed grid: func(t, y) is queried at the anchors only.
+
+Euler calls func once a stage, at the stage's own time. Every other method calls it in between, so
+that no prediction is made: it runs as torchdiffeq has it, and that is said.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..grid import Grid
+from ..plan import Plan
+from ..report import Report
+from ..run import check_options
+from .stages import Stages, check_plan
+
+logger = logging.getLogger("geoshrink")
+
+
+def odeint(
+    func: Callable[[Tensor, Any], Any],
+    y0: Any,
+    t: Tensor,
+    *,
+    budget: int | None = None,
+    rtol: Any = 1e-7,
+    atol: Any = 1e-9,
+    method: str | None = "euler",
+    options: Mapping[str, Any] | None = None,
+    event_fn: Callable | None = None,
+    plan: Plan | None = None,
+    mask: Any = None,
+    dtype: torch.dtype = torch.float32,
+    with_report: bool = False,
+    **plan_options: Any,
+) -> Any:
+    """torchdiffeq.odeint, with func queried at `budget` of the stages of t: y at every t.
+
+        trajectory = geoshrink.odeint(velocity, noise, torch.linspace(0, 1, 51), budget=10)
+
+    `plan_options` are those of Plan.of (speedup, anchors, rule, space, data, regimes …); without
+    budget, speedup, anchors or plan every stage is queried, bit for bit as without us. The method
+    is Euler unless said (torchdiffeq's own default is dopri5); with any other, and with an
+    event_fn, func runs at every call.
+
+    mask          which coordinates of y the statistics see (all are predicted): True is seen
+    with_report   return (trajectory, report)
+    """
+    try:
+        import torchdiffeq
+    except ImportError:
+        raise ImportError("geoshrink.odeint needs torchdiffeq: pip install torchdiffeq") from None
+    times, reason = times_of(func, y0, t, method, options, event_fn)
+    if reason is not None:
+        reason = f"{reason}: every call is run"
+        logger.warning("geoshrink: %s", reason)
+    wrapped = Wrapped(func, *stages_of(times, reason, budget, plan, plan_options), mask, dtype)
+    more = {} if event_fn is None else {"event_fn": event_fn}
+    given = None if options is None else dict(options)
+    result = torchdiffeq.odeint(
+        wrapped, y0, t, rtol=rtol, atol=atol, method=method, options=given, **more
+    )
+    return (result, wrapped.report) if with_report else result
+
+
+def wrap(
+    func: Callable[[Tensor, Any], Any],
+    t: Any,
+    budget: int | None = None,
+    *,
+    plan: Plan | None = None,
+    mask: Any = None,
+    dtype: torch.dtype = torch.float32,
+    **plan_options: Any,
+) -> Wrapped:
+    """func for a solver that calls it once at every time of t but the last, as Euler does.
+
+        velocity = geoshrink.adapters.odeint.wrap(velocity, t, budget=10)
+        trajectory = torchdiffeq.odeint(velocity, noise, t, method="euler")
+        print(velocity.report)
+
+    Options are those of odeint(). A call at any other time runs func, and so do all calls after
+    it; a call at t_0 begins a new run.
+    """
+    return Wrapped(func, *stages_of(numbers(t), None, budget, plan, plan_options), mask, dtype)
+
+
+class Wrapped:
+    """func(t, y) with predictions; `report` is that of the latest run."""
+
+    def __init__(
+        self,
+        func: Callable,
+        plan: Plan,
+        times: list[float],
+        note: str | None,
+        mask: Any,
+        dtype: torch.dtype,
+    ):
+        self.func, self.stages = func, Stages(plan, times, note, mask, dtype)
+
+    def __call__(self, t: Any, y: Any) -> Any:
+        return self.stages(t, lambda: self.evaluate(t, y), y)
+
+    def evaluate(self, t: Any, y: Any) -> Any:
+        output = self.func(t, y)
+        if getattr(output, "requires_grad", False) and not self.stages.run.plan.exact:
+            self.stages.note("no gradient flows through a predicted stage")
+        return output
+
+    @property
+    def report(self) -> Report:
+        return self.stages.report
+
+    def __getattr__(self, name: str) -> Any:  # the callbacks that torchdiffeq looks for
+        if name == "func":
+            raise AttributeError(name)
+        return getattr(self.func, name)
+
+
+def stages_of(
+    times: list[float],
+    reason: str | None,
+    budget: int | None,
+    plan: Plan | None,
+    options: dict[str, Any],
+) -> tuple[Plan, list[float], str | None]:
+    """(plan, times, note) of the runs over these times."""
+    check_options(options)
+    if plan is not None:
+        if budget is not None or options:
+            raise ValueError("a plan decides everything: leave out the other options")
+        plan = check_plan(plan, Grid.of(times))
+    else:
+        plan = Plan.of(times, budget, **options)
+    return (plan if reason is None else Plan.of(times)), times, reason
+
+
+def times_of(
+    func: Callable, y0: Any, t: Tensor, method: str | None, options: Any, event_fn: Any
+) -> tuple[list[float], str | None]:
+    """(the times of the solver's stages, why every call must run func or None)."""
+    options = options or {}
+    reason = None
+    if method != "euler":
+        reason = f"{method or 'dopri5'} calls func between the times of its grid"
+    elif event_fn is not None:
+        reason = "with an event_fn the stages are not known beforehand"
+    elif options.get("interp", "linear") != "linear":
+        reason = f"{options['interp']} interpolation calls func more often than once a stage"
+    if options.get("grid_constructor") is not None:
+        t = options["grid_constructor"](func, y0, t)
+    elif options.get("step_size") is not None and reason is None:
+        t = stepped(torch.as_tensor(t), options["step_size"])
+    return numbers(t), reason
+
+
+def stepped(t: Tensor, step: Any) -> Tensor:
+    """From the first time to the last in steps of one size, the last one shorter."""
+    sign = 1 if t[-1] >= t[0] else -1
+    count = int(torch.ceil((t[-1] - t[0]).abs() / step))
+    grid = sign * torch.arange(count + 1, dtype=t.dtype, device=t.device) * step + t[0]
+    grid[-1] = t[-1]
+    return grid
+
+
+def numbers(t: Any) -> list[float]:
+    return torch.as_tensor(t).detach().double().flatten().tolist()

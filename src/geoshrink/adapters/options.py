@@ -1,0 +1,43 @@
+"""The options of accelerate(), checked before anything is touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..plan import Plan
+
+DEFAULT_SPEEDUP = 3.0
+OPTIONS = ("budget", "speedup", "plan", "anchors", "rule", "space", "blocks", "coefficients")
+
+
+def check_options(budget: int | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of every run to come, tried on a grid of 50 steps so that errors come at once."""
+    if "plan" in options:
+        if budget is not None or len(options) > 1:
+            raise ValueError("a plan decides everything: leave out the other options")
+        return options
+    if budget is not None:
+        options = {**options, "budget": budget}
+    if not {"budget", "speedup"} & set(options) and not isinstance(
+        options.get("anchors"), (tuple, list)
+    ):
+        options = {**options, "speedup": DEFAULT_SPEEDUP}
+    unknown = set(options) - set(OPTIONS)
+    if unknown:
+        raise TypeError(
+            f"unknown option {min(unknown)!r}; the options are {', '.join(OPTIONS)} (the grid is "
+            "the pipeline's own)"
+        )
+    Plan.of(trial_grid(options), **options)
+    return options
+
+
+def trial_grid(options: dict[str, Any]) -> list[float]:
+    """A grid that is long enough for the options, to try them on."""
+    anchors, coefficients = options.get("anchors"), options.get("coefficients")
+    steps = 50
+    if coefficients is not None:
+        steps = len(coefficients)
+    elif isinstance(anchors, (tuple, list)) and anchors:
+        steps = max(steps, int(anchors[-1]) + 1)
+    return [1 - i / steps for i in range(steps + 1)]

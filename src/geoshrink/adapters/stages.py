@@ -1,0 +1,175 @@
+"""A loop that belongs to somebody else, seen from where its model's outputs are made.
+
+Every call says at what time it is made. The call at the time of the next stage is that stage; a
+call at any other time means that the solver is not the one that was planned for, and from there on
+the model is run at every call.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..grid import Grid
+from ..plan import Plan
+from ..report import ADVICE, Report
+from ..run import Run
+
+FEW_STAGES = 5
+logger = logging.getLogger("geoshrink")
+
+
+class Stages:
+    """The stages of one run after another over the same times.
+
+    times     t_0 … t_T as the host has them, those of zero length included
+    note      why every stage is queried, where that is so
+    counts    whether the host's adapter counts how often the network itself runs, in `forwards`
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        times: Sequence[float],
+        note: str | None = None,
+        mask: Tensor | None = None,
+        dtype: torch.dtype = torch.float32,
+        counts: bool = False,
+    ):
+        self.run, self.times, self.begin_note = Run(plan, mask=mask, dtype=dtype), times, note
+        self.counts = counts
+        self.begin()
+
+    def begin(self) -> None:
+        self.next, self.forwards, self.last_forwards = 0, 0, None
+        self.forced, self.regime = self.begin_note is not None, 0
+        self.elsewhere: list[int] = []  # calls off the grid, by the stage that was to come next
+        self.notes = [] if self.begin_note is None else [(0, self.begin_note)]
+
+    def __call__(
+        self,
+        time: Any,
+        evaluate: Callable[[], Any],
+        x: Any = None,
+        encode: Callable[[Any], Any] = lambda output: output,
+        decode: Callable[[Any], Any] = lambda output: output,
+    ) -> Any:
+        """What evaluate() gives, or decode() of what the run says in place of encode() of it."""
+        n = self.find(time)
+        if n is None:
+            self.elsewhere.append(self.next)
+            return evaluate()
+        if not self.run.queries(n, x) and not self.forced:
+            return decode(self.run.predict(n, x))
+        before = self.forwards
+        try:
+            output = evaluate()
+        except BaseException:
+            self.run.reset()
+            raise
+        self.detect(n, self.forwards - before)
+        exact = encode(output)
+        answer = self.run.observe(n, exact, x)
+        return output if answer is exact else decode(answer)
+
+    def find(self, time: Any) -> int | None:
+        """The stage that begins at this time: the next one, or the first of a new run."""
+        if self.next < len(self.times) - 1 and self.near(time, self.next):
+            self.next += 1
+            return self.next - 1
+        if self.next and self.near(time, 0):
+            self.begin()
+            self.next = 1
+            return 0
+        if not self.forced:
+            due = f"{self.times[self.next]:g}" if self.next < len(self.times) - 1 else "no more"
+            self.note(
+                f"the model was called at {float(time):g} where {due} was due: from here on every "
+                "call is run"
+            )
+            self.forced = True
+        return None
+
+    def near(self, time: Any, n: int) -> bool:
+        """Whether a time is that of stage n, as far as its own precision goes."""
+        given, planned = float(time), self.times[n]
+        rounding = 0.0
+        if isinstance(time, Tensor) and time.is_floating_point():
+            rounding = torch.finfo(time.dtype).eps * max(1.0, abs(planned))
+        return abs(given - planned) <= max(rounding, 1e-3 * abs(self.times[n + 1] - planned))
+
+    def detect(self, n: int, forwards: int) -> None:
+        """Another number of network calls than at the exact stage before is another regime."""
+        if self.last_forwards not in (None, forwards) and n not in self.starts:
+            self.regime += 1
+        self.run.queries(n, regime=self.regime)
+        self.last_forwards = forwards
+
+    def note(self, reason: str) -> None:
+        if all(reason != known for _, known in self.notes):
+            self.notes.append((max(0, self.next - 1), reason))
+
+    @property
+    def starts(self) -> set[int]:
+        """The host's numbers of the stages at which a planned regime begins."""
+        grid = self.run.plan.grid
+        return {grid.kept[start] for start in grid.regimes}
+
+    @property
+    def report(self) -> Report:
+        report = self.run.report
+        return replace(
+            report,
+            extra=(*report.extra, *self.elsewhere),
+            reasons=tuple(sorted([*report.reasons, *self.notes])),
+            forwards=self.forwards if self.counts else None,
+        )
+
+
+def announced(report: Report) -> Report:
+    """The report of a run that has ended, with its lines in the log."""
+    logger.info("geoshrink: %s", report.summary())
+    for _, reason in report.reasons:
+        logger.info("geoshrink: %s", reason)
+    if report.doubtful:
+        logger.warning("geoshrink: self-check %.0f%%: %s", 100 * (report.self_check or 0), ADVICE)
+    return report
+
+
+def switches(inside: Sequence[bool]) -> list[int]:
+    """The stages at which a condition on the stage turns true or false."""
+    return [n for n in range(1, len(inside)) if inside[n] != inside[n - 1]]
+
+
+def plan_of(
+    grid: Grid, options: dict[str, Any], reason: str | None = None
+) -> tuple[Plan, str | None]:
+    """(plan of a run over this grid, why it queries every stage or None)."""
+    if reason is None and grid.steps <= FEW_STAGES:
+        reason = f"{grid.steps} stages leave nothing to skip"
+    if reason is not None:
+        return Plan.of(grid), f"{reason}: every stage is queried"
+    if "plan" in options:
+        return check_plan(options["plan"], grid), None
+    return Plan.of(grid, **options), None
+
+
+def check_plan(plan: Plan, grid: Grid) -> Plan:
+    mine, theirs = plan.grid.tracks[0].sigmas, grid.tracks[0].sigmas
+    if len(mine) != len(theirs) or max(abs(a - b) for a, b in zip(mine, theirs)) > 1e-3:
+        raise ValueError(
+            f"the plan was made for {plan.steps} stages from σ = {mine[0]:g}, this run has "
+            f"{grid.steps} from {theirs[0]:g}: make the plan for this grid"
+        )
+    missing = [start for start in grid.regimes if start not in plan.grid.regimes]
+    if missing:
+        raise ValueError(
+            f"guidance switches at stage {missing[0]} of this run, but the plan has the regimes "
+            f"{plan.grid.regimes}: make it for a grid with regimes={grid.regimes}"
+        )
+    return plan

@@ -1,0 +1,158 @@
+"""TRELLIS and TRELLIS.2: their flow samplers, which guide within an interval of t.
+
+The output that the Euler step receives is made by the sampler's _inference_model, after guidance.
+Its grid and its interval are arguments of sample(), so the regimes are known before the first
+call. A sparse output is kept sample by sample, along its layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..grid import Grid
+from ..report import Report
+from .handle import Handle
+from .options import check_options
+from .patch import Patch, check_shape, patch_of, through
+from .stages import Stages, announced, plan_of, switches
+
+SAMPLE = ("model", "noise", "steps", "rescale_t")
+INFERENCE = ("model", "x_t", "t")
+#: The interval of t with guidance → its strength, and the strength that guides nothing.
+INTERVALS = {"cfg_interval": ("cfg_strength", 0), "guidance_interval": ("guidance_strength", 1)}
+STAGES = ("slat", "sparse_structure", "all")
+
+
+def knows(host: Any) -> bool:
+    return is_sampler(host) or type(host).__name__.startswith("Trellis")
+
+
+def is_sampler(host: Any) -> bool:
+    return any(kind.__name__ == "FlowEulerSampler" for kind in type(host).__mro__)
+
+
+def attach(host: Any, budget: int | None = None, *, stage: str = "slat", **options: Any) -> Handle:
+    """`stage` of a pipeline: "slat" (the structured latents), "sparse_structure" or "all"."""
+    options = check_options(budget, options)
+    samplers = [host] if is_sampler(host) else samplers_of(host, stage)
+    for sampler in samplers:
+        check_shape(type(sampler).__name__, getattr(sampler, "sample", None), "sample", SAMPLE)
+        inference = getattr(sampler, "_inference_model", None)
+        check_shape(type(sampler).__name__, inference, "_inference_model", INFERENCE)
+    reports: list[Report] = []
+    patches = [Sampler(sampler, options, reports).attach() for sampler in samplers]
+
+    def remove() -> None:
+        for patch in patches:
+            patch.undo()
+
+    return Handle(lambda: list(reports), remove)
+
+
+def samplers_of(pipeline: Any, stage: str) -> list[Any]:
+    """The pipeline's samplers of a stage, each once."""
+    if stage not in STAGES:
+        raise ValueError(f"unknown stage {stage!r}; choose one of {', '.join(STAGES)}")
+    ending = "_sampler" if stage == "all" else f"{stage}_sampler"
+    parts = {name: part for name, part in vars(pipeline).items() if name.endswith("_sampler")}
+    found = {id(part): part for name, part in parts.items() if name.endswith(ending) and part}
+    if not found:
+        raise TypeError(
+            f"{type(pipeline).__name__} cannot be accelerated: expected an attribute "
+            f"…{ending}, found {', '.join(parts) or 'no sampler'}; accelerate its sampler itself"
+        )
+    return list(found.values())
+
+
+class Sampler:
+    """One sampler under our hooks, and the run it is in."""
+
+    def __init__(self, sampler: Any, options: dict[str, Any], reports: list[Report]):
+        self.sampler, self.options, self.reports = sampler, options, reports
+        self.stages: Stages | None = None
+
+    def attach(self) -> Patch:
+        before = patch_of(self.sampler, "sample")
+        if before is not None:
+            before.undo()
+        patch = Patch()
+        for name, handler in (("sample", self.on_sample), ("_inference_model", self.on_inference)):
+            patch.set(self.sampler, name, through(getattr(self.sampler, name), handler))
+        return patch
+
+    def on_sample(self, original: Callable, given: dict, args: tuple, kwargs: dict) -> Any:
+        times = rescaled(given["steps"], given["rescale_t"])
+        grid = Grid.of(times, data=0.0, regimes=switches(guided(given, times[:-1])))
+        plan, note = plan_of(grid, self.options)
+        self.stages = stages = Stages(plan, times, note, counts=True)
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            self.stages = None
+        self.reports.append(announced(stages.report))
+        return result
+
+    def on_inference(self, original: Callable, given: dict, args: tuple, kwargs: dict) -> Any:
+        stages, x = self.stages, given["x_t"]
+        if stages is None:  # not in a loop of sample()
+            return original(*args, **kwargs)
+        model = Counted(given["model"], stages)
+        if args:
+            args = (model, *args[1:])
+        else:
+            kwargs = {**kwargs, "model": model}
+        return stages(
+            given["t"],
+            lambda: original(*args, **kwargs),
+            parts(x),
+            parts,
+            lambda predicted: joined(predicted, x),
+        )
+
+
+class Counted:
+    """A network that counts its calls; anything else of it is its own."""
+
+    def __init__(self, model: Any, stages: Stages):
+        self._model, self._stages = model, stages
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._stages.forwards += 1
+        return self._model(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def rescaled(steps: int, r: float) -> list[float]:
+    """t = r·u/(1 + (r − 1)·u), u from 1 to 0."""
+    u = np.linspace(1, 0, steps + 1)
+    return (r * u / (1 + (r - 1) * u)).tolist()
+
+
+def guided(given: dict[str, Any], times: list[float]) -> list[bool]:
+    """Whether guidance acts at each of the times."""
+    for name, (strength, nothing) in INTERVALS.items():
+        interval = given.get(name)
+        if interval is not None and given.get(strength) != nothing:
+            return [interval[0] <= t <= interval[1] for t in times]
+    return [False] * len(times)
+
+
+def parts(x: Any) -> Any:
+    """A dense tensor; of a sparse one its features, sample by sample, each with an axis before."""
+    if isinstance(x, Tensor):
+        return x
+    return [x.feats[rows][None] for rows in x.layout]
+
+
+def joined(predicted: Any, x: Any) -> Any:
+    """The way back: a tensor, or a sparse one with the coordinates of x."""
+    if isinstance(predicted, Tensor):
+        return predicted
+    return x.replace(torch.cat([part[0] for part in predicted]))

@@ -1,0 +1,257 @@
+# pyright: reportMissingImports=false, reportIndexIssue=false
+"""The anchor and the skipped stage in one pass each, for contiguous outputs with one coefficient
+per sample.
+
+Reductions are in two stages of fixed shape, without atomics, so equal inputs give equal bits: every
+program adds up its part in float32 (float64 for such outputs), then one program per sample adds up
+the parts in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..retention import Rule, Statistics
+
+BLOCK = 2048
+MOST_PARTS = 1024
+SUMS = 5  # ‖Δz‖², ⟨Δz, Δz⁻⟩, ‖ẑ − z‖², ‖z‖², and how many coordinates are not finite
+SMALL = {"enable_fp_fusion": False}  # products are rounded, as torch rounds them
+LAUNCH = {**SMALL, "num_warps": 8}
+WIDE = {torch.float32: tl.float32, torch.float64: tl.float64}
+
+
+class Anchor(NamedTuple):
+    """What one pass over an anchor finds, per sample."""
+
+    stats: Statistics
+    usable: Tensor  # whether the innovation is finite
+    error: Tensor  # ‖v̂ − v‖/‖v‖
+    finite: Tensor  # whether the output is
+
+
+@triton.jit
+def anchor_kernel(
+    v, z, dz, omega, sums, size, span, parts,
+    FIRST: tl.constexpr, HOLD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Δz ← v − z and z ← v for one part of one sample, and its share of the sums."""
+    part, sample = tl.program_id(0), tl.program_id(1)
+    S = tl.zeros((BLOCK,), WIDE)
+    D = tl.zeros((BLOCK,), WIDE)
+    E = tl.zeros((BLOCK,), WIDE)
+    V = tl.zeros((BLOCK,), WIDE)
+    N = tl.zeros((BLOCK,), WIDE)
+    w = tl.full((), 0.0, WIDE) if HOLD else tl.load(omega + sample).to(WIDE)
+    for at in range(0, span, BLOCK):
+        index = part.to(tl.int64) * span + at + tl.arange(0, BLOCK)
+        inside = index < size
+        place = sample.to(tl.int64) * size + index
+        given = tl.load(v + place, mask=inside, other=0.0)
+        new, old = given.to(WIDE), tl.load(z + place, mask=inside, other=0.0).to(WIDE)
+        predicted = old
+        held = (new - old).to(dz.dtype.element_ty)
+        d = held.to(WIDE)
+        if not FIRST:
+            before = tl.load(dz + place, mask=inside, other=0.0).to(WIDE)
+            D += d * before
+            if not HOLD:
+                predicted = (old + w * before).to(v.dtype.element_ty).to(WIDE)
+        wrong = predicted - new
+        S += d * d
+        E += wrong * wrong
+        V += new * new
+        N += tl.where(tl.abs(new) < float("inf"), 0.0, 1.0).to(WIDE)
+        tl.store(dz + place, held, mask=inside)
+        tl.store(z + place, given, mask=inside)
+    row = sums + sample * parts + part
+    step = tl.num_programs(1) * parts
+    tl.store(row, tl.sum(S, 0).to(tl.float64))
+    tl.store(row + step, tl.sum(D, 0).to(tl.float64))
+    tl.store(row + 2 * step, tl.sum(E, 0).to(tl.float64))
+    tl.store(row + 3 * step, tl.sum(V, 0).to(tl.float64))
+    tl.store(row + 4 * step, tl.sum(N, 0).to(tl.float64))
+
+
+@triton.jit
+def total_kernel(
+    sums, before, found, flags, parts, FIRST: tl.constexpr, PARTS: tl.constexpr
+):  # fmt: skip
+    """S, P, D and the self-check of one sample; no innovation where S is not finite."""
+    sample, samples = tl.program_id(0), tl.num_programs(0)
+    part = tl.arange(0, PARTS)
+    row, step = sums + sample * parts + part, samples * parts
+    S = tl.sum(tl.load(row, mask=part < parts, other=0.0), 0)
+    D = tl.sum(tl.load(row + step, mask=part < parts, other=0.0), 0)
+    E = tl.sum(tl.load(row + 2 * step, mask=part < parts, other=0.0), 0)
+    V = tl.sum(tl.load(row + 3 * step, mask=part < parts, other=0.0), 0)
+    N = tl.sum(tl.load(row + 4 * step, mask=part < parts, other=0.0), 0)
+    P = tl.full((), 0.0, tl.float64) if FIRST else tl.load(before + sample).to(tl.float64)
+    narrow = found.dtype.element_ty
+    usable = tl.abs(S.to(narrow)) < float("inf")
+    tl.store(found + sample, tl.where(usable, S, 0.0).to(narrow))
+    tl.store(found + samples + sample, tl.where(usable, P, 0.0).to(narrow))
+    tl.store(found + 2 * samples + sample, tl.where(usable, D, 0.0).to(narrow))
+    tl.store(found + 3 * samples + sample, tl.sqrt(tl.where(E > 0, E / V, E)).to(narrow))
+    tl.store(flags + sample, usable.to(tl.uint8))
+    tl.store(flags + samples + sample, (N == 0).to(tl.uint8))
+
+
+@triton.jit
+def clear_kernel(dz, flags, size, span, BLOCK: tl.constexpr):
+    """Δz ← 0 in the samples without an innovation; the others are left at once."""
+    part, sample = tl.program_id(0), tl.program_id(1)
+    if tl.load(flags + sample) == 0:
+        for at in range(0, span, BLOCK):
+            index = part.to(tl.int64) * span + at + tl.arange(0, BLOCK)
+            zero = tl.zeros((BLOCK,), dz.dtype.element_ty)
+            tl.store(dz + sample.to(tl.int64) * size + index, zero, mask=index < size)
+
+
+@triton.jit
+def retain_kernel(
+    S, P, D, table, omega, turned, stages, stride, value, beta, kappa, eps_s,
+    RULE: tl.constexpr, SIGNED: tl.constexpr, CLAMP: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """sin²θ of one sample, and ω of every stage of the cell: retention.retention, in float64."""
+    sample, samples = tl.program_id(0), tl.num_programs(0)
+    s = tl.load(S + sample).to(tl.float64)
+    p = tl.load(P + sample).to(tl.float64)
+    d = tl.load(D + sample).to(tl.float64)
+    cosine = d / (tl.sqrt(s) * tl.sqrt(p))
+    sin2 = tl.where(p > 0, tl.minimum(tl.maximum(1 - cosine * cosine, 0.0), 1.0), 1.0)
+    sin2 = tl.where(s > 0, sin2, 0.0)
+    tl.store(turned + sample, sin2.to(turned.dtype.element_ty))
+    stage = tl.arange(0, STAGES)
+    rho = tl.load(table + stage, mask=stage < stages, other=0.0).to(tl.float64)
+    reach = tl.load(table + stride + stage, mask=stage < stages, other=0.0).to(tl.float64)
+    exposure = rho * rho * sin2
+    if RULE == "hold":
+        w = exposure * 0.0
+    elif RULE == "fixed":
+        w = exposure * 0.0 + value
+    elif RULE == "linear":
+        w = reach
+    else:
+        if RULE == "beta-kappa":
+            w = beta / (1 + kappa * exposure)
+        else:
+            w = s / (s * (1 + exposure) + eps_s)
+            if RULE == "time":
+                w = reach * w
+        w = tl.where(s > 0, w, 0.0)
+    if CLAMP:
+        w = tl.minimum(tl.maximum(w, 0.0), 1.0)
+    if SIGNED:
+        w = tl.where(d > 0, w, 0.0)
+    w = tl.where(tl.abs(w) < float("inf"), w, 0.0).to(omega.dtype.element_ty)
+    tl.store(omega + stage * samples + sample, w, mask=stage < stages)
+
+
+@triton.jit
+def combine_kernel(
+    out, x, z, dz, omega, a, c, size,
+    MOVES: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """out ← z + ω·Δz, or a·x + c·z + ω·Δz."""
+    sample = tl.program_id(1)
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < size
+    place = sample.to(tl.int64) * size + index
+    w = tl.load(omega + sample).to(WIDE)
+    value = tl.load(z + place, mask=inside, other=0.0).to(WIDE)
+    if MOVES:
+        value = a * tl.load(x + place, mask=inside, other=0.0).to(WIDE) + c * value
+    value += w * tl.load(dz + place, mask=inside, other=0.0).to(WIDE)
+    tl.store(out + place, value.to(out.dtype.element_ty), mask=inside)
+
+
+def layout(size: int) -> tuple[int, int]:
+    """(parts of a sample, coordinates in each): a function of the size alone."""
+    parts = min(MOST_PARTS, triton.cdiv(size, BLOCK))
+    span = triton.cdiv(triton.cdiv(size, parts), BLOCK) * BLOCK
+    return triton.cdiv(size, span), span
+
+
+def anchor(
+    v: Tensor,
+    z: Tensor,
+    dz: Tensor,
+    omega: Tensor | None,
+    before: Tensor | None,
+    wide: torch.dtype,
+    reduce: Callable[[Tensor], Tensor] | None = None,
+) -> Anchor:
+    """Takes v into z and Δz, in place. `before` is S of the last innovation, None at the first;
+    `reduce` adds the sums of other shards.
+    """
+    samples, size = len(v), v[0].numel()
+    parts, span = layout(size)
+    sums = torch.empty(SUMS, samples, parts, dtype=torch.float64, device=v.device)
+    found = torch.empty(4, samples, dtype=wide, device=v.device)
+    flags = torch.empty(2, samples, dtype=torch.uint8, device=v.device)
+    first = before is None
+    with torch.cuda.device_of(v):
+        anchor_kernel[(parts, samples)](
+            v, z, dz, sums if omega is None else omega, sums, size, span, parts,
+            FIRST=first, HOLD=omega is None, WIDE=WIDE[wide], BLOCK=BLOCK, **LAUNCH,
+        )  # fmt: skip
+        total = sums if reduce is None else reduce(sums.sum(2, keepdim=True))
+        total_kernel[(samples,)](
+            total, found if first else before, found, flags, total.shape[2],
+            FIRST=first, PARTS=triton.next_power_of_2(total.shape[2]), **SMALL,
+        )  # fmt: skip
+        clear_kernel[(parts, samples)](dz, flags, size, span, BLOCK=BLOCK, **LAUNCH)
+    S, P, D, error = found.unbind()
+    usable, finite = flags.view(torch.bool).unbind()
+    return Anchor(Statistics(S, P, D), usable, error, finite)
+
+
+def retains(rule: Rule, stats: Statistics) -> bool:
+    """Whether retain() knows this rule."""
+    angular = rule.name in ("log", "exp") or rule.eps_a or rule.eps_p
+    return not angular and stats.S.dtype == torch.float32
+
+
+def retain(rule: Rule, stats: Statistics, table: Tensor) -> tuple[Tensor, Tensor]:
+    """(ω of every stage and sample, sin²θ of every sample) from ρ and λ of the stages."""
+    samples, stages = len(stats.S), table.shape[1]
+    omega, turned = stats.S.new_empty(stages, samples), torch.empty_like(stats.S)
+    with torch.cuda.device_of(omega):
+        retain_kernel[(samples,)](
+            *stats, table, omega, turned, stages, table.stride(0),
+            rule.value, rule.beta, rule.kappa, rule.eps_s,
+            RULE=rule.name, SIGNED=rule.signed, CLAMP=rule.clamp,
+            STAGES=triton.next_power_of_2(stages), **SMALL,
+        )  # fmt: skip
+    return omega, turned
+
+
+def combine(
+    z: Tensor, dz: Tensor, omega: Tensor, x: Tensor | None = None, a: float = 1.0, c: float = 1.0
+) -> Tensor:
+    """z + ω·Δz in the type of z, or a·x + c·z + ω·Δz in that of x: a fresh tensor."""
+    out = torch.empty_like(z if x is None else x)
+    wide = torch.promote_types(torch.promote_types(z.dtype, out.dtype), torch.float32)
+    samples, size = len(z), z[0].numel()
+    with torch.cuda.device_of(out):
+        combine_kernel[(triton.cdiv(size, BLOCK), samples)](
+            out, z if x is None else x, z, dz, omega, float(a), float(c), size,
+            MOVES=x is not None, WIDE=WIDE[wide], BLOCK=BLOCK, **LAUNCH,
+        )  # fmt: skip
+    return out
+
+
+def check(dtype: torch.dtype, device: torch.device) -> None:
+    """Compiles the smallest case, so that what is missing shows at once."""
+    v = torch.ones(1, 2, dtype=dtype, device=device)
+    wide = torch.promote_types(dtype, torch.float32)
+    found = anchor(v, v.clone(), v.clone(), None, None, wide)
+    retain(Rule(), found.stats, torch.ones(2, 2, dtype=wide, device=device))
+    combine(v, v, torch.ones(1, dtype=wide, device=device))

@@ -1,0 +1,113 @@
+"""Profiles that come with the zoo's models, beside their weights: NAME.profile.json.
+
+    geoshrink plan motion --samples 32 --out motion.json     # or benchmarks/planning.py
+    python -m geoshrink.planning.ship motion motion.json "geoshrink plan motion --samples 32"
+
+Each is of its model's judged setting, in single precision, and names the command and the weights it
+was made from. zoo_plan() takes it where it fits, else warns and gives the default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..grid import Grid
+from ..plan import Plan
+from .choosing import plan_for
+from .profiles import Profile
+from .profiling import profile
+
+if TYPE_CHECKING:
+    from ..zoo import Model
+
+SAMPLES = 16
+
+
+def shipped(name: str) -> Profile | None:
+    """The profile that comes with a model; None where there is none, or it is of other weights."""
+    file = place(name)
+    if file is None or not file.is_file():
+        return None
+    found = Profile.load(file)
+    if found.made and weights_of(name) not in found.made:
+        words = f"{file} was made from other weights than those beside it, and is not used"
+        warnings.warn(words, UserWarning, stacklevel=2)
+        return None
+    return found
+
+
+def place(name: str) -> Path | None:
+    from ..zoo.model import find
+
+    try:
+        return Path(str(find(name, None))) / f"{name}.profile.json"
+    except FileNotFoundError:
+        return None
+
+
+def zoo_plan(
+    model: Model, budget: int, grid: Grid | None = None, guidance: float | None = None
+) -> Plan:
+    """The plan of a model's own profile, or the default with a warning why."""
+    at = model.judged_at
+    grid = model.grid(interval=at.get("interval")) if grid is None else grid
+    guidance = at["guidance"] if guidance is None else guidance
+    return plan_for(shipped(model.name), grid, budget, guidance, model.name)
+
+
+def profiled(model: Model, samples: int = SAMPLES, steps: int | None = None, **options: Any):
+    """profile() of a model at its judged setting, or with other steps or guidance."""
+    at = model.judged_at
+    guidance = options.pop("guidance", None)
+    guidance = at["guidance"] if guidance is None else guidance
+    interval = at.get("interval")
+    labels = [i * len(model.classes) // samples for i in range(samples)]
+    return profile(
+        model.velocity(labels, guidance, interval=interval),
+        model.noise(samples, seed=10_000),
+        model.grid(steps, interval=interval),
+        model=model.name,
+        guidance=guidance,
+        **options,
+    )
+
+
+def ship(model: Model, file: str | Path, command: str) -> Path:
+    """Puts a profile beside the weights of its model, which must be run as it is judged."""
+    found, to = Profile.load(file), place(model.name)
+    at = model.judged_at
+    found.check(model.grid(interval=at.get("interval")), at["guidance"], model.name)
+    assert to is not None
+    made = f"{command}; weights {weights_of(model.name)}"
+    replace(found, made=made).save(to, small=True)
+    return to
+
+
+def weights_of(name: str) -> str:
+    """The recorded sha256 of a model's weights."""
+    from ..zoo.model import find
+
+    facts = (find(name, None) / f"{name}.json").read_text(encoding="utf-8")
+    return json.loads(facts)["sha256"]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    from ..zoo import load
+
+    parser = argparse.ArgumentParser(description="Put a profile beside the weights of its model.")
+    parser.add_argument("model")
+    parser.add_argument("file", type=Path, help="the profile")
+    parser.add_argument("command", help="what made it")
+    args = parser.parse_args(argv)
+    file = ship(load(args.model), args.file, args.command)
+    print(f"{file}: {file.stat().st_size / 1000:.0f} kB", flush=True)
+
+
+if __name__ == "__main__":
+    main()

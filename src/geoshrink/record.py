@@ -1,0 +1,81 @@
+"""Record: what a run writes down as it goes, and how it is read from the device at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from .history import History
+    from .plan import Plan
+
+TENSORS = ("omega", "turning", "errors", "finite", "usable")
+
+
+@dataclass
+class Record:
+    """What a run writes down as it goes: host numbers, and small tensors left where they are."""
+
+    plan: Plan
+    queried: list[int] = field(default_factory=list)
+    extra: list[int] = field(default_factory=list)  # queried though the plan did not ask for it
+    omega: dict[int, list[Tensor | None]] = field(default_factory=dict)
+    source: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the two anchors behind it
+    turning: dict[int, list[Tensor | None]] = field(default_factory=dict)
+    errors: dict[int, list[Tensor]] = field(default_factory=dict)
+    finite: dict[int, list[Any]] = field(default_factory=dict)  # the outputs
+    usable: dict[int, list[Tensor | None]] = field(default_factory=dict)  # the innovations
+    reasons: list[tuple[int, str]] = field(default_factory=list)
+    bytes_held: int = 0
+
+    def exact(self, stage: int, on_grid: bool = True) -> None:
+        planned = on_grid and stage in self.plan.anchors and stage not in self.queried
+        (self.queried if planned else self.extra).append(stage)
+
+    def observed(self, stage: int, history: History, errors: list[Tensor] | None) -> None:
+        self.exact(stage)
+        self.turning[stage] = history.turning()
+        self.finite[stage] = [slot.exact for slot in history.slots]
+        self.usable[stage] = [slot.finite for slot in history.slots]
+        self.bytes_held = max(self.bytes_held, history.bytes)
+        if errors is not None:
+            self.errors[stage] = errors
+
+    def predicted(self, stage: int, history: History) -> None:
+        self.omega[stage] = history.omega_at(stage)
+        self.source[stage] = tuple(history.seen[:2])
+
+    def fall_back(self, n: int, reason: str) -> None:
+        self.reasons.append((n, reason))
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """Grows with everything that is written down."""
+        lists = (self.queried, self.extra, self.omega, self.errors, self.reasons)
+        return tuple(len(each) for each in lists)
+
+    def explained(self, n: int) -> bool:
+        return any(stage == n for stage, _ in self.reasons)
+
+
+def on_host(record: Record) -> Record:
+    """The record with its tensors on the host: one copy for all of a kind, and one wait."""
+    columns = {name: getattr(record, name) for name in TENSORS}
+    kinds: dict[tuple, list[Tensor]] = {}
+    for t in {id(t): t for c in columns.values() for row in c.values() for t in row}.values():
+        if t is not None and not t.is_meta and not t.is_cpu:
+            kinds.setdefault((t.device, t.dtype), []).append(t)
+    read: dict[int, Tensor] = {}
+    for same in kinds.values():
+        parts = torch.cat([t.flatten() for t in same]).cpu().split([t.numel() for t in same])
+        read |= {id(t): part.reshape(t.shape) for t, part in zip(same, parts)}
+    return replace(
+        record,
+        **{
+            name: {n: [read.get(id(t), t) for t in row] for n, row in column.items()}
+            for name, column in columns.items()
+        },
+    )

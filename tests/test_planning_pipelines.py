@@ -1,0 +1,131 @@
+"""profile_pipeline: a trained model's diffusers pipeline, profiled where its scheduler steps."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import geoshrink
+from geoshrink import Plan
+from geoshrink.planning.pipelines import profile_pipeline
+
+pytest.importorskip("diffusers")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    """A tiny network of random weights: the plumbing is what is tested."""
+    from geoshrink.zoo.pipelines import FruitPipeline, FruitTransformer, as_scheduler
+
+    torch.manual_seed(0)
+    network = FruitTransformer((3, 8, 8), (4, 4), 5, width=32, depth=1, heads=2, condition=16)
+    for weights in network.parameters():
+        torch.nn.init.normal_(weights, std=0.3)
+    made = FruitPipeline(network.eval(), as_scheduler("euler", 3.0), list("abcde"))
+    made.set_progress_bar_config(disable=True)
+    return made
+
+
+CALLS = [{"labels": [0, 1]}, {"labels": [2, 3]}]
+STEPS: dict[str, Any] = dict(num_inference_steps=12, guidance_scale=1.0)
+
+
+@pytest.fixture(scope="module")
+def found(pipe):
+    return profile_pipeline(pipe, CALLS, budgets=[5], quiet=True, **STEPS)
+
+
+def test_a_pipeline_is_profiled_as_the_model_itself(pipe, found):
+    """The same Gram matrices, gains and trials as profile() finds on the bare network."""
+
+    def velocity(labels):
+        labels = torch.tensor(labels)
+
+        @torch.no_grad()
+        def call(x, sigma):
+            return pipe.transformer(x, torch.full((2,), 1000 * sigma), labels)[0]
+
+        return call
+
+    noises = [torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(i)) for i in (0, 1)]
+    velocities = [velocity(call["labels"]) for call in CALLS]
+    same = geoshrink.profile(velocities, noises, found.grid, budgets=[5], quiet=True)
+    assert found.solver == "euler" and found.samples == 4 and found.model == "FruitPipeline"
+    assert found.guidance == 1.0 and found.tried("run") == {5}
+    torch.testing.assert_close(found.grams[0], same.grams[0], rtol=1e-3, atol=1e-2)
+    assert found.gains() == pytest.approx(same.gains(), rel=0.02)
+    mean = {t.recipe: t.mean for t in same.trials}
+    for trial in found.trials:
+        assert trial.mean == pytest.approx(mean[trial.recipe], abs=0.2)
+
+
+def test_the_plan_runs_in_the_pipeline_and_nothing_stays_behind(pipe, found):
+    assert "step" not in pipe.scheduler.__dict__
+    plan = found.plan(5)
+    assert Plan.from_json(plan.to_json()) == plan
+    with geoshrink.accelerate(pipe, plan=plan) as handle:
+        pipe([3], generator=torch.Generator().manual_seed(9), output_type="latent", **STEPS)
+    assert handle.report is not None and handle.report.evaluations == 5
+
+
+def test_a_refined_plan_gives_step_the_average_over_each_stage(pipe, found):
+    noise = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(4))
+    labels = torch.tensor([0, 1])
+
+    @torch.no_grad()
+    def velocity(x, sigma):
+        return pipe.transformer(x, torch.full((2,), 1000 * sigma), labels)[0]
+
+    for space in ("output", "data"):
+        plan = Plan.of(found.grid, 6, rule="time", refine=8, space=space)
+        with geoshrink.accelerate(pipe, plan=plan) as handle:
+            made = pipe([0, 1], latents=noise, output_type="latent", **STEPS).images
+        assert handle.report is not None and handle.report.evaluations == 6
+        torch.testing.assert_close(made, geoshrink.sample(velocity, noise, plan=plan))
+
+
+def test_a_failing_run_leaves_the_scheduler_as_it_was(pipe):
+    with pytest.raises(ValueError):
+        profile_pipeline(pipe, [{"labels": ["no such fruit"]}], quiet=True, **STEPS)
+    assert "step" not in pipe.scheduler.__dict__
+
+
+def test_bad_calls_are_refused(pipe):
+    with pytest.raises(ValueError, match="without a generator"):
+        profile_pipeline(pipe, [{"labels": [0], "generator": torch.Generator()}])
+    with pytest.raises(ValueError, match="at least one call"):
+        profile_pipeline(pipe, [])
+    with pytest.raises(ValueError, match="1 samples are too few to plan from: give 4 calls"):
+        profile_pipeline(pipe, [{"labels": [0]}], quiet=True, **STEPS)
+    few: dict[str, Any] = STEPS | {"num_inference_steps": 4}
+    with pytest.raises(ValueError, match="cannot be planned: 4 stages leave nothing to skip"):
+        profile_pipeline(pipe, CALLS, quiet=True, **few)
+
+
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # diffusers' own
+def test_another_solver_is_planned_as_for_euler_and_says_so(pipe):
+    from geoshrink.zoo.pipelines import DigitsPipeline, FruitPipeline, as_scheduler
+
+    other = FruitPipeline(pipe.transformer, as_scheduler("dpm++", 3.0), list("abcde"))
+    other.set_progress_bar_config(disable=True)
+    found = profile_pipeline(other, CALLS, budgets=[5], quiet=True, **STEPS)
+    assert found.solver == "DPMSolverMultistepScheduler"
+    assert found.plan(5).mesh.endswith("with DPMSolverMultistepScheduler, as for Euler")
+    both = object.__new__(DigitsPipeline)
+    both.__dict__.update(scheduler=other.scheduler, audio_scheduler=pipe.scheduler)
+    with pytest.raises(ValueError, match="2 schedulers"):
+        profile_pipeline(both, CALLS, quiet=True)
+    refined = Plan.of(found.grid, 6, refine=8)
+    with (
+        geoshrink.accelerate(other, plan=refined),
+        pytest.raises(ValueError, match="refined, which is for Euler, not DPMSolver"),
+    ):
+        other([0], **STEPS)
