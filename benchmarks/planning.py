@@ -79,10 +79,10 @@ def report(cells: Sequence[dict[str, Any]], args: Any) -> str:
     lines += [f"| model | guidance | shift | B | {' | '.join(COLUMNS)} | predicted | recipe |"]
     lines += ["|---" * (len(COLUMNS) + 6) + "|"]
     for setting, row in rows:
-        cells = [*map(str, setting), str(row["budget"])]
-        cells += [shown(row.get(name)) for name in COLUMNS]
-        cells += [f"{row['predicted']:.1f} ± {row['error']:.1f}", row["recipe"]]
-        lines.append(f"| {' | '.join(cells)} |")
+        line = [*map(str, setting), str(row["budget"])]
+        line += [shown(row.get(name)) for name in COLUMNS]
+        line += [f"{row['predicted']:.1f} ± {row['error']:.1f}", row["recipe"]]
+        lines.append(f"| {' | '.join(line)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -14,7 +14,16 @@ import torch
 from torch import nn
 
 from geoshrink import cli
-from geoshrink.compare import Compared, Settings, Watch, distinct, floats, run_compare, shown
+from geoshrink.compare import (
+    Compared,
+    Pictures,
+    Settings,
+    Watch,
+    distinct,
+    floats,
+    run_compare,
+    shown,
+)
 from geoshrink.comparing import DIRECT, FULL, GEOSHRINK, OURS, PAPER
 from geoshrink.report import Report
 
@@ -127,16 +136,16 @@ def test_a_folder_is_loaded_and_every_prompt_is_run(sd):
     compared = sd[0]
     assert compared.subjects == ["a red cat", "a blue dog"]
     assert compared.kind == "StableDiffusionPipeline"
-    assert all(len(o.psnr) == 2 for o in compared.outcomes)
-    assert len({o.psnr[0] for o in compared.outcomes}) > 2
+    assert all(len(o.scores[0]) == 2 for o in compared.outcomes)
+    assert len({o.scores[0][0] for o in compared.outcomes}) > 2
     assert [len(o.reports) for o in compared.outcomes] == [0, 0, 2, 2]
 
 
 def test_the_full_run_is_the_reference(flux, wan):
     for compared in (flux[0], wan[0]):
         full, *others = compared.outcomes
-        assert full.psnr == (math.inf,) and full.ssim == pytest.approx((1.0,))
-        assert all(5 < o.psnr[0] < 100 and 0 < o.ssim[0] <= 1 for o in others)
+        assert full.scores[0] == (math.inf,) and full.scores[1] == pytest.approx((1.0,))
+        assert all(5 < o.scores[0][0] < 100 and 0 < o.scores[1][0] <= 1 for o in others)
         assert compared.table().rows[0][5:7] == [None, None]
 
 
@@ -150,7 +159,7 @@ def test_scores_are_those_of_pictures_made_by_hand(flux):
         return pipe(**call, num_inference_steps=steps, generator=noise).images
 
     wanted = -10 * math.log10(float(np.square(made(4) - made(8)).mean()))
-    assert flux[0].outcomes[1].psnr == pytest.approx((wanted,), rel=1e-4)
+    assert flux[0].outcomes[1].scores[0] == pytest.approx((wanted,), rel=1e-4)
 
 
 def test_the_denoisers_share_is_measured(flux, sd, wan):
@@ -213,7 +222,7 @@ def test_calls_are_counted_outside_compilation_and_once_where_nested():
     inner, calls = nn.Linear(2, 2), []
     outer = nn.Sequential(inner)
     outer.__dict__["_compiled_call_impl"] = compiled = outer._call_impl
-    with Watch([outer, inner], lambda: calls.append(1)) as watch:
+    with Watch([outer, inner], calls.append) as watch:
         outer(torch.ones(2))
         inner(torch.ones(2))
     assert watch.calls == len(calls) == 2 and watch.seconds > 0
@@ -227,7 +236,9 @@ def test_calls_are_counted_outside_compilation_and_once_where_nested():
 
 def test_the_verdict_says_ahead_or_behind_as_the_numbers_do(flux, sd, wan):
     for compared, html in (flux, sd, wan):
-        score = {(o.budget, o.method): sum(o.psnr) / len(o.psnr) for o in compared.outcomes}
+        score = {
+            (o.budget, o.method): sum(o.scores[0]) / len(o.scores[0]) for o in compared.outcomes
+        }
         for budget, line in zip(compared.settings.budgets, compared.verdict(), strict=True):
             for method, part in zip(GEOSHRINK, line.split(";"), strict=True):
                 gain = score[budget, method] - score[budget, DIRECT]
@@ -351,28 +362,37 @@ def picture(*shape: int) -> np.ndarray:
     ],
 )
 def test_pictures_of_every_kind_are_read(output, shape, moving):
-    pictures, video = shown(SimpleNamespace(**output), "Pipe")
-    assert (tuple(pictures.shape), video) == (shape, moving)
-    assert pictures.dtype == torch.float32
+    made = shown(SimpleNamespace(**output), "Pipe")
+    assert isinstance(made, Pictures)
+    assert (tuple(made.values.shape), made.moving) == (shape, moving)
+    assert made.values.dtype == torch.float32
 
 
 def test_pictures_keep_their_values():
+    def values(pixels: np.ndarray) -> torch.Tensor:
+        made = shown(SimpleNamespace(images=pixels), "P")
+        assert isinstance(made, Pictures)
+        return made.values
+
     pixels = picture(1, 4, 5, 3)
-    assert torch.equal(
-        shown(SimpleNamespace(images=pixels), "P")[0][0, 0, 2], torch.tensor(pixels[0, :, :, 2])
-    )
+    assert torch.equal(values(pixels)[0, 0, 2], torch.tensor(pixels[0, :, :, 2]))
     bytes_ = (255 * pixels).astype(np.uint8)
     read = floats([Image.fromarray(bytes_[0])])
     assert read is not None
     assert torch.equal(read, torch.tensor(bytes_).movedim(-1, 1).float() / 255)
-    assert shown(SimpleNamespace(images=2 * pixels - 0.5), "P")[0].aminmax() == (0, 1)
+    assert values(2 * pixels - 0.5).aminmax() == (0, 1)
 
 
 @pytest.mark.parametrize(
-    "output", [dict(audios=picture(1, 2, 9)), dict(images=[]), dict(images=picture(1, 9, 9, 7))]
+    "output, message",
+    [
+        (dict(audios=picture(1, 2, 9)), "Pipe does not say the sampling rate of its sound"),
+        (dict(images=[]), "which compare cannot show"),
+        (dict(images=picture(1, 9, 9, 7)), "which compare cannot show"),
+    ],
 )
-def test_other_outputs_are_refused(output):
-    with pytest.raises(TypeError, match="compare shows pictures and video only"):
+def test_other_outputs_are_refused(output, message):
+    with pytest.raises(TypeError, match=message):
         shown(SimpleNamespace(**output), "Pipe")
 
 
@@ -392,7 +412,6 @@ def test_other_outputs_are_refused(output):
         (f"{MODULE}:number", [], "returned a int: it must return a pipeline"),
         (f"{MODULE}:wrong_call", [], "returned a tuple: it must return a pipeline"),
         (f"{MODULE}:grid", [], "the builder gives 'sigmas'"),
-        (f"{MODULE}:audio", ["--steps", "6"], "returns audios: compare shows pictures and video"),
         (f"{MODULE}:flux", ["--prompts", "a"], "prompt_embeds already: leave out the prompts"),
         (f"{MODULE}:flux", ["--frames", "9"], "FluxPipeline takes no 'num_frames'"),
         (f"{MODULE}:flux", ["--kwargs", '{"strenth": 1}'], "FluxPipeline takes no 'strenth'"),

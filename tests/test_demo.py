@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from geoshrink import cli
-from geoshrink.demo import DIRECT, OURS, PAPER, Settings, run_demo
+from geoshrink import cli, zoo
+from geoshrink.demo import DIRECT, FRUITS, OURS, PAPER, PLANNED, Settings, run_demo
 
 SMALL = Settings(budgets=(4, 5), fruits=("Banana 1", "Kiwi 1"), steps=8)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +36,8 @@ def test_the_table_is_against_the_full_run(demo):
     assert table.rows[0][5:] == [None, None]
     assert all(5 < row[5] < 80 and 0 < row[6] < 1 for row in table.rows[1:])
     assert "GeoShrink (ours)" in table.text()
+    assert "GeoShrink (planned) is left out: of the profile" in table.text()
+    assert "another one (50 stages, this run 8)" in table.text()
 
 
 def test_the_verdict_says_ahead_or_behind_as_the_numbers_do(demo):
@@ -43,6 +54,37 @@ def test_the_page_is_whole_and_alone(demo):
     assert "Where the model is asked" in html and "retention ω" in html
     assert "http://" not in html and "https://" not in html
     assert (demo[1] / "strip.png").stat().st_size > 5000
+
+
+def test_the_planned_method_and_the_curve_come_from_the_shipped_profile(tmp_path, monkeypatch):
+    from geoshrink.planning import ship
+
+    def calibrate(*_: object, **__: object) -> None:
+        raise AssertionError("the demo calibrates nothing")
+
+    monkeypatch.setattr(ship, "profile", calibrate)
+    settings = Settings(budgets=(7,), fruits=("Kiwi 1",))
+    demo = run_demo(settings, tmp_path / "index.html", tmp_path / "strip.png", progress=False)
+    assert [o.method for o in demo.outcomes] == ["full", DIRECT, PAPER, OURS, PLANNED]
+    assert [o.calls for o in demo.outcomes] == [50, 7, 7, 7, 7]
+    assert demo.profile is not None
+    assert demo.outcomes[-1].reports[0].queried == demo.profile.plan(7).anchors
+    score = {o.method: demo.means[o.label][0] for o in demo.outcomes[1:]}
+    gain = score[PLANNED] - score[DIRECT]
+    assert gain > 0 and f"{PLANNED} is {gain:.1f} dB ahead of direct." in demo.verdict()[0]
+    assert "made on 32 samples of other fruits and other noise" in demo.table().text()
+    html = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "Quality to expect, by budget" in html and "σ-geometric" in html
+    assert "GeoShrink (planned), B = 7" in html
+
+
+def test_the_profile_was_made_on_other_fruits_and_other_noise():
+    from geoshrink.planning.ship import shipped
+
+    profile, classes = shipped("fruit"), zoo.load("fruit").classes
+    assert profile is not None and "class i·C//samples, noise of seed 10000" in profile.made
+    seen = {classes[i * len(classes) // profile.samples] for i in range(profile.samples)}
+    assert not seen & set(FRUITS) and Settings().seed != 10_000
 
 
 @pytest.mark.parametrize(
@@ -62,9 +104,11 @@ def test_bad_arguments_are_explained(arguments, message, capsys, tmp_path):
 @pytest.mark.slow
 def test_on_the_trained_model_ours_is_ahead_of_direct(tmp_path):
     """The README's claim at guidance 3, shift 3: 10 and 15 calls, on the demo's eight fruits."""
-    demo = run_demo(Settings(budgets=(10, 15)), tmp_path / "index.html", progress=False)
+    demo = run_demo(Settings(budgets=(7, 10, 15)), tmp_path / "index.html", progress=False)
     score = {(o.budget, o.method): float(demo.scores(o)[0].mean()) for o in demo.outcomes}
     assert score[10, OURS] > score[10, DIRECT] + 1.5
     assert score[15, OURS] > score[15, DIRECT] + 4
     assert score[15, PAPER] > score[15, DIRECT]
     assert score[15, OURS] > score[10, OURS] + 4
+    for budget in (7, 10, 15):
+        assert score[budget, PLANNED] > max(score[budget, OURS] + 2, score[budget, DIRECT] + 8)

@@ -125,6 +125,20 @@ def test_the_command_takes_the_profile_that_comes_with_a_model(monkeypatch, tmp_
     assert "unknown target 'x'" in capsys.readouterr().err
 
 
+def test_a_small_file_gives_the_same_plans(made, tmp_path):
+    whole, small = tmp_path / "whole.json", tmp_path / "small.json"
+    made.save(whole)
+    made.save(small, small=True)
+    assert small.stat().st_size < 0.7 * whole.stat().st_size
+    a, b = Profile.load(whole), Profile.load(small)
+    assert torch.equal(a.grams[0], made.grams[0]) and not torch.equal(a.grams[0], b.grams[0])
+    for budget in range(4, 24):
+        p, q = a.plan(budget), b.plan(budget)
+        assert (p.anchors, p.rules, p.space) == (q.anchors, q.rules, q.space)
+        own, other = ([c or 0.0 for c in plan.coefficients or ()] for plan in (p, q))
+        assert own == pytest.approx(other, rel=1e-3)
+
+
 def test_a_write_that_fails_leaves_nothing_behind(made, tmp_path, monkeypatch):
     file = tmp_path / "toy.json"
     made.save(file)

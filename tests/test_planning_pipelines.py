@@ -129,3 +129,47 @@ def test_another_solver_is_planned_as_for_euler_and_says_so(pipe):
         pytest.raises(ValueError, match="refined, which is for Euler, not DPMSolver"),
     ):
         other([0], **STEPS)
+
+
+def test_a_handle_profiles_its_pipeline_and_lets_go_of_it(pipe, found):
+    handle = geoshrink.accelerate(pipe, budget=5)
+    assert "step" in pipe.scheduler.__dict__
+    same = handle.profile(CALLS, budgets=[5], quiet=True, **STEPS)
+    assert "step" not in pipe.scheduler.__dict__ and not handle.reports
+    assert same.plan(5) == found.plan(5) and same.predict(5) == found.predict(5)
+    torch.testing.assert_close(same.grams[0], found.grams[0], rtol=0, atol=0)
+    with pytest.raises(ValueError, match="cannot be profiled as a pipeline"):
+        geoshrink.Handle(list, lambda: None).profile(CALLS)
+
+
+def test_refine_is_an_option_of_accelerate_and_reserve_is_not(pipe, found):
+    noise = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(4))
+    made = []
+    asked: list[dict[str, Any]] = [
+        dict(budget=6, refine=8),
+        dict(plan=Plan.of(found.grid, 6, refine=8)),
+    ]
+    for options in asked:
+        with geoshrink.accelerate(pipe, **options) as handle:
+            made += [pipe([0, 1], latents=noise, output_type="latent", **STEPS).images]
+        assert handle.report is not None and handle.report.evaluations == 6
+        assert "refined 8 times" in handle.report.plan
+    assert torch.equal(*made)
+    with pytest.raises(ValueError, match=r"refine is how many steps replace one, .* got 0"):
+        geoshrink.accelerate(pipe, budget=6, refine=0)
+    with pytest.raises(TypeError, match=r"reserve=2 is for sample\(\) and Run"):
+        geoshrink.accelerate(pipe, budget=6, reserve=2)
+    assert "step" not in pipe.scheduler.__dict__
+
+
+def test_a_plan_in_data_space_needs_a_scheduler_that_knows_the_data(pipe, found, monkeypatch):
+    monkeypatch.setattr("geoshrink.adapters.diffusers.knows_data", lambda scheduler: False)
+    plan = Plan.of(found.grid, 6, space="data")
+    asked: list[dict[str, Any]] = [dict(plan=plan), dict(budget=6, space="data")]
+    for options in asked:
+        with (
+            geoshrink.accelerate(pipe, **options),
+            pytest.raises(ValueError, match=r"space='data' needs to know .*FlowMatchEuler"),
+        ):
+            pipe([0], **STEPS)
+    assert "step" not in pipe.scheduler.__dict__

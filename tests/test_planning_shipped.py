@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -68,10 +69,11 @@ def test_the_command_plans_fruit_without_running_it(monkeypatch, capsys):
 
 def test_a_run_that_does_not_fit_warns_and_takes_the_default(fruit):
     assert ship.zoo_plan(fruit, 10) == found("fruit").plan(10)
-    for why, options in (
-        ("guidance 3, this run has 5", dict(guidance=5.0)),
-        ("its σ-grid is another one", dict(grid=fruit.grid(28))),
-    ):
+    asked: dict[str, dict[str, Any]] = {
+        "guidance 3, this run has 5": dict(guidance=5.0),
+        "its σ-grid is another one": dict(grid=fruit.grid(28)),
+    }
+    for why, options in asked.items():
         with pytest.warns(UserWarning, match=f"by the default: .*{why}"):
             plan = ship.zoo_plan(fruit, 10, **options)
         assert plan == Plan.of(options.get("grid", fruit.grid()), 10)
@@ -107,5 +109,5 @@ def test_shipping_is_refused_off_the_judged_setting_and_keeps_the_plans(
     body = json.loads(to.read_text(encoding="utf-8"))
     body["batches"][0]["energies"][0]["type"] = "<f2"
     to.write_text(json.dumps(body), encoding="utf-8")
-    with pytest.raises(ValueError, match="is damaged .*numbers of type '<f2'"):
+    with pytest.raises(ValueError, match=r"is damaged .*numbers of type '<f2'"):
         Profile.load(to)

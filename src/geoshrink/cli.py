@@ -70,8 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     run.add_argument("suite", help="a YAML file, or the name of a suite (see list)")
     run.add_argument("--out", type=Path, help="folder of the cells; bench/NAME unless given")
     paper = run.add_argument_group("suites of the paper, on a real checkpoint")
-    paper.add_argument("--checkpoint", default="", help="its folder, as diffusers saves it")
-    paper.add_argument("--prompts", type=Path, help="a .txt, .csv, .tsv or .json file of prompts")
+    paper.add_argument("--checkpoint", default="", help="its folder, as its library has it")
+    paper.add_argument(
+        "--prompts", type=Path, help="a .txt, .csv, .tsv or .json file, or a folder of pictures"
+    )
     paper.add_argument("--dtype", help="bf16, fp16 or fp32; the paper's on a GPU unless said")
     paper.add_argument("--change", default="{}", help='of its protocol, as JSON: {"seeds": 1}')
     paper.add_argument("--clip", type=Path, help="folder of a CLIP checkpoint")
@@ -92,6 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     report.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="of bench run")
     report.add_argument("--out", type=Path, help="folder of the report; the first FOLDER if not")
     report.add_argument("--plots", type=Path, help="folder of an SVG file per setting")
+    report.add_argument("--samples", type=int, help="shown of each setting, at most")
     acts.add_parser("list", help="the suites and methods there are")
     bench.set_defaults(run=run_bench)
     args = parser.parse_args(argv)
@@ -151,7 +154,7 @@ def run_bench(args: argparse.Namespace) -> int:
         print(command.listing())
         return 0
     if args.act == "report":
-        command.report(args.folders, args.out, args.plots)
+        command.report(args.folders, args.out, args.plots, args.samples)
         return 0
     if args.act == "run" and (args.suite in paper_suites() or args.checkpoint):
         return run_paper(args)

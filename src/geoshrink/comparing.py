@@ -15,6 +15,8 @@ from .report import Report
 FULL, DIRECT, PAPER, OURS = "full", "direct", "GeoShrink (paper)", "GeoShrink (ours)"
 #: Our methods, by their names in METHODS.
 GEOSHRINK = {PAPER: "paper", OURS: "default"}
+PSNR = Column("PSNR", "dB", better="higher", digits=1)
+SSIM = Column("SSIM", better="higher", digits=3)
 Pairs = tuple[Column, Mapping[str, Any]]
 
 
@@ -53,15 +55,16 @@ def label_of(method: str, budget: int) -> str:
 
 def results(
     outcomes: Sequence[Outcome],
-    quality: Mapping[str, tuple[float, float]],
+    quality: Mapping[str, Sequence[float]],
     caption: str,
     command: str,
     *more: Pairs,
+    metrics: Sequence[Column] = (PSNR, SSIM),
 ) -> Table:
     """Cost and distance to the full run, which comes first; `quality` is by label, so is `more`."""
     full, rows = outcomes[0], []
     for o in outcomes:
-        distance = [None, None] if o is full else [*quality[o.label]]
+        distance = [None if o is full or math.isnan(q) else q for q in quality[o.label]]
         cost = [o.budget, o.method, o.calls, o.seconds, full.seconds / o.seconds]
         rows.append([*cost, *distance, *(values[o.label] for _, values in more)])
     return Table(
@@ -72,8 +75,7 @@ def results(
             Column("model calls", digits=0),
             Column("time", "s", digits=1 if full.seconds >= 1 else 3),
             Column("speed-up", "×", digits=1),
-            Column("PSNR", "dB", better="higher", digits=1),
-            Column("SSIM", better="higher", digits=3),
+            *metrics,
             *(column for column, _ in more),
         ],
         rows,
@@ -84,42 +86,52 @@ def results(
 
 
 def verdict(
-    budgets: Sequence[int], outcomes: Sequence[Outcome], psnr: Mapping[str, float]
+    budgets: Sequence[int],
+    outcomes: Sequence[Outcome],
+    scores: Mapping[str, float],
+    metric: Column = PSNR,
 ) -> list[str]:
     """For every budget, whether each GeoShrink is ahead of direct, and by how much."""
-    lines = []
+    lines, sign = [], -1 if metric.better == "lower" else 1
     for budget in budgets:
         at = {o.method: o for o in outcomes if o.budget == budget and o.method != FULL}
-        direct = psnr[at[DIRECT].label]
-        parts = (f"{m} {standing(at[m], psnr[at[m].label] - direct)}" for m in GEOSHRINK)
+        gains = {m: sign * (scores[at[m].label] - scores[at[DIRECT].label]) for m in GEOSHRINK}
+        parts = (f"{m} {standing(at[m], gains[m], metric)}" for m in GEOSHRINK)
         lines.append(f"B = {budget}: " + "; ".join(parts) + ".")
     return lines
 
 
-def standing(outcome: Outcome, gain: float) -> str:
+def standing(outcome: Outcome, gain: float, metric: Column = PSNR) -> str:
     if outcome.not_accelerated is not None:
         return "was not accelerated"
     if math.isnan(gain):
         return "cannot be compared with direct"
-    return f"is {abs(gain):.1f} dB {'ahead of' if gain > 0 else 'BEHIND'} direct"
+    return f"is {amount(abs(gain), metric)} {'ahead of' if gain > 0 else 'BEHIND'} direct"
+
+
+def amount(score: float, metric: Column) -> str:
+    """A number of a metric with its unit."""
+    return "no score" if math.isnan(score) else f"{score:.{metric.digits}f} {metric.unit}".strip()
 
 
 def comparison(
     subjects: Sequence[str],
     outcomes: Sequence[Outcome],
     media: Mapping[tuple[str, str], Media],
-    psnr: Mapping[tuple[str, str], float],
+    scores: Mapping[tuple[str, str], float],
     budget: int,
+    metric: Column = PSNR,
+    title: str = "Look",
 ) -> Comparison:
-    """The slider; it opens with direct against ours at this budget. `psnr` leaves out the full."""
+    """The slider; it opens with direct against ours at this budget. `scores` leave out the full."""
     return Comparison(
-        "Look",
+        title,
         subjects,
         [o.label for o in outcomes],
         media,
         "Drag to wipe between any two methods; under each picture its distance to the full run.",
         {o.label: o.group for o in outcomes},
-        {pair: f"{value:.1f} dB" for pair, value in psnr.items()},
+        {pair: amount(value, metric) for pair, value in scores.items()},
         (label_of(DIRECT, budget), label_of(OURS, budget)),
     )
 

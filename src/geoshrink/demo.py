@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,13 @@ from . import comparing, zoo
 from .bench.metrics.image import psnr, ssim
 from .comparing import DIRECT, FULL, GEOSHRINK, OURS, middle, png
 from .comparing import PAPER as PAPER
-from .page import Comparison, Page, Picture, Table
+from .page import Anchors, Comparison, Page, Picture, Section, Table
 from .plan import METHODS, Plan
+from .planning import Profile
+from .planning.ship import fitted
 from .sampling import sample
+
+PLANNED = "GeoShrink (planned)"
 
 FRUITS = (
     "Banana 1",
@@ -51,16 +55,28 @@ class Outcome(comparing.Outcome):
     x: Tensor
 
 
-def run_methods(model: zoo.Model, settings: Settings, tick: Callable[[], Any]) -> list[Outcome]:
-    """Full, then direct and GeoShrink at every budget, from the same noise; tick() per call."""
+def plans_of(
+    model: zoo.Model, settings: Settings, profile: Profile | None
+) -> dict[tuple[str, int], Plan]:
+    """{(method, budget): plan}, budget by budget."""
+    sigmas, plans = model.sigmas(settings.steps, settings.shift), {}
+    for budget in settings.budgets:
+        for method, name in GEOSHRINK.items():
+            plans[method, budget] = Plan.of(sigmas, budget, **METHODS[name])
+        if profile is not None:
+            plans[PLANNED, budget] = profile.plan(budget)
+    return plans
+
+
+def run_methods(
+    model: zoo.Model,
+    settings: Settings,
+    plans: dict[tuple[str, int], Plan],
+    tick: Callable[[], Any],
+) -> list[Outcome]:
+    """Full, then direct and the plans at every budget, from the same noise; tick() per call."""
     noise = model.noise(len(settings.fruits), settings.seed)
     velocity = model.velocity(settings.fruits, settings.guidance)
-    sigmas = model.sigmas(settings.steps, settings.shift)
-    plans = {  # before anything runs: a bad budget is an error at once
-        (method, budget): Plan.of(sigmas, budget, **METHODS[name])
-        for method, name in GEOSHRINK.items()
-        for budget in settings.budgets
-    }
     velocity(noise, 1.0)  # warm-up, not counted
 
     def measured(method: str, budget: int, grid: Any = None, plan: Plan | None = None) -> Outcome:
@@ -76,21 +92,28 @@ def run_methods(model: zoo.Model, settings: Settings, tick: Callable[[], Any]) -
         x, report = sample(counted, noise, grid, plan=plan, with_report=True)
         return Outcome(method, budget, calls, time.perf_counter() - began, (report,), x)
 
-    outcomes = [measured(FULL, settings.steps, sigmas)]
+    grids = {b: model.sigmas(b, settings.shift) for b in (settings.steps, *settings.budgets)}
+    outcomes = [measured(FULL, settings.steps, grids[settings.steps])]
     for budget in settings.budgets:
-        outcomes.append(measured(DIRECT, budget, model.sigmas(budget, settings.shift)))
-        for method in GEOSHRINK:
-            outcomes.append(measured(method, budget, plan=plans[method, budget]))
+        outcomes.append(measured(DIRECT, budget, grids[budget]))
+        for (method, at), plan in plans.items():
+            if at == budget:
+                outcomes.append(measured(method, budget, plan=plan))
     return outcomes
 
 
 @dataclass(frozen=True)
 class Demo:
-    """The outcomes with their scores: a table, a verdict in words, a page, a picture."""
+    """The outcomes with their scores: a table, a verdict in words, a page, a picture.
+
+    profile   that comes with the model; None where it does not fit, and then `misfit` says why
+    """
 
     model: zoo.Model
     settings: Settings
     outcomes: list[Outcome]
+    profile: Profile | None = None
+    misfit: str = ""
 
     @cached_property
     def all_scores(self) -> dict[str, tuple[Tensor, Tensor]]:
@@ -113,17 +136,34 @@ class Demo:
             f"Against the full {self.settings.steps}-step run from the same noise, mean "
             f"over {len(self.settings.fruits)} samples. {self.about()}"
         )
-        caption = "\n\n".join([caption, *self.verdict()])
+        caption = "\n\n".join([caption, self.planned(), *self.verdict()])
         return comparing.results(self.outcomes, self.means, caption, "geoshrink demo")
 
     def about(self) -> str:
         s = self.settings
         return f"Guidance {s.guidance:g}, shift {s.shift:g}, Euler, seed {s.seed}."
 
+    def planned(self) -> str:
+        """Where the anchors of the planned method come from."""
+        if self.profile is None:
+            return (
+                f"{PLANNED} is left out: of the profile that comes with the model, {self.misfit}."
+            )
+        return (
+            f"{PLANNED} has its anchors from the profile that comes with the model, made on "
+            f"{self.profile.samples} samples of other fruits and other noise."
+        )
+
     def verdict(self) -> list[str]:
         """For every budget, whether each GeoShrink is ahead of direct, and by how much."""
-        psnr_of = {name: means[0] for name, means in self.means.items()}
-        return comparing.verdict(self.settings.budgets, self.outcomes, psnr_of)
+        lines = []
+        for budget in self.settings.budgets:
+            direct, *ours = [o for o in self.outcomes[1:] if o.budget == budget]
+            least = self.means[direct.label][0]
+            gains = [(o, self.means[o.label][0] - least) for o in ours]
+            parts = (f"{o.method} {comparing.standing(o, gain)}" for o, gain in gains)
+            lines.append(f"B = {budget}: " + "; ".join(parts) + ".")
+        return lines
 
     def page(self) -> Page:
         s = self.settings
@@ -135,11 +175,46 @@ class Demo:
             [
                 self.comparison(),
                 self.table(),
-                *comparing.charts(self.outcomes, middle(s.budgets), s.steps),
+                *self.charts(),
             ],
             footer="Made by `geoshrink demo`. The model was trained on Fruits-360 (Mihai Oltean, "
             "CC BY-SA 4.0); it is small, and what it shows need not hold for yours: measure.",
         )
+
+    def charts(self) -> list[Section]:
+        """What to expect of a budget; where the model was asked, what was kept, how it turned."""
+        steps, budget = self.settings.steps, middle(self.settings.budgets)
+        ours = [o for o in self.outcomes if o.method not in (FULL, DIRECT)]
+        here = [o for o in ours if o.budget == budget]
+        return [
+            *self.expected(),
+            Anchors(
+                "Where the model is asked",
+                [(o.label, comparing.asked(o.reports[0], steps)) for o in ours],
+                steps,
+                "Each strip is the solver's grid; a dot is a real model call.",
+            ),
+            comparing.course(
+                here, budget, "omega", "How much of the latest change is kept", "retention ω"
+            ),
+            comparing.course(
+                here, budget, "turning", "How sharply the outputs turn", "turning sin²θ"
+            ),
+        ]
+
+    def expected(self) -> list[Section]:
+        """The profile's curve: what it expected of every budget before anything ran."""
+        if self.profile is None:
+            return []
+        tried = sorted(self.profile.tried("run"))
+        caption = (
+            "What the profile expects of a budget before anything is run, in dB of the full run's "
+            "energy over the error's, in what the solver sees (the table's PSNR is of pictures). "
+            f"Plans were run at {', '.join(map(str, tried))} calls, the rest is in between. "
+            f"`geoshrink plan {self.model.name}` prints it."
+        )
+        chart = self.profile.curve(range(tried[0], tried[-1] + 1)).chart()
+        return [replace(chart, title="Quality to expect, by budget", caption=caption)]
 
     def comparison(self) -> Comparison:
         fruits, media, scores = self.settings.fruits, {}, {}
@@ -157,8 +232,9 @@ class Demo:
         from PIL import Image, ImageDraw
 
         chosen = [self.outcomes[0]]
-        chosen += [o for o in self.outcomes if o.budget == budget and o.method in (DIRECT, OURS)]
-        side, left = 112, 150
+        shown = (DIRECT, OURS, PLANNED)
+        chosen += [o for o in self.outcomes if o.budget == budget and o.method in shown]
+        side, left = 112, 180
         canvas = Image.new(
             "RGB", (left + side * len(self.settings.fruits), side * len(chosen)), "white"
         )
@@ -180,12 +256,16 @@ def run_demo(
     """Runs everything, prints the table and the verdict, writes the page."""
     tqdm = comparing.progress_bar("demo")
     model = zoo.load("fruit")
-    total = settings.steps + 3 * sum(min(b, settings.steps) for b in settings.budgets)
+    grid = model.grid(settings.steps, settings.shift)
+    profile, misfit = fitted(model.name, grid, settings.guidance)
+    plans = plans_of(model, settings, profile)
+    total = settings.steps + sum(settings.budgets) + sum(p.budget for p in plans.values())
     with (
         tqdm(total=total, unit="call", desc="sampling", disable=not progress) as bar,
         torch.no_grad(),
     ):
-        demo = Demo(model, settings, run_methods(model, settings, bar.update))
+        outcomes = run_methods(model, settings, plans, bar.update)
+    demo = Demo(model, settings, outcomes, profile, misfit)
     print(demo.table().text())
     print(f"pictures, slider and charts: {demo.page().write(out)}")
     if strip is not None:

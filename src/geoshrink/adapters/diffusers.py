@@ -67,7 +67,7 @@ def attach(
     find = find_denoisers if denoisers is None else partial(named, denoisers=denoisers)
     seam = Seam(host, schedulers, modules, reader, options, find)
     seam.attach()
-    return Handle(seam.reports, seam.remove, modules)
+    return Handle(seam.reports, seam.remove, modules, seam.host)
 
 
 def parts(host: Any) -> dict[str, Any]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from ..report import Report
+
+if TYPE_CHECKING:
+    from ..planning import Profile
 
 
 class Handle:
     """`report` is that of the latest run, `reports` of all; remove() leaves the host as it was.
 
     denoisers  the networks whose calls are saved
+    host       whose it is, as a weak reference, where profile() can run it
     """
 
     def __init__(
@@ -20,8 +25,9 @@ class Handle:
         reports: Callable[[], list[Report]],
         remove: Callable[[], None],
         denoisers: Sequence[nn.Module] = (),
+        host: Callable[[], Any] | None = None,
     ):
-        self._reports, self._remove = reports, remove
+        self._reports, self._remove, self._host = reports, remove, host
         self.denoisers = tuple(denoisers)
 
     @property
@@ -33,6 +39,25 @@ class Handle:
         """None before the first run, and where the host's loop never steps its scheduler."""
         reports = self._reports()
         return reports[-1] if reports else None
+
+    def profile(self, calls: Sequence[Mapping[str, Any]], **options: Any) -> Profile:
+        """Profiles the pipeline on a few calls of it, after removing what is attached.
+
+            profile = handle.profile([dict(prompt=p) for p in prompts], num_inference_steps=50)
+            handle = geoshrink.accelerate(pipe, plan=profile.plan(budget=10))
+
+        Options are those of planning.pipelines.profile_pipeline, or arguments of all calls.
+        """
+        from ..planning.pipelines import profile_pipeline
+
+        host = None if self._host is None else self._host()
+        if host is None:
+            raise ValueError(
+                "this host cannot be profiled as a pipeline: profile the model itself, with "
+                "geoshrink.profile(velocity, noise, sigmas)"
+            )
+        self.remove()
+        return profile_pipeline(host, calls, **options)
 
     def remove(self) -> None:
         self._remove()

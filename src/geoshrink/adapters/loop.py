@@ -242,30 +242,26 @@ class Loop:
         host = self.host() if self.counted else None
         grid, reason = self.seam.reader.grid_of(scheduler, host, order, timestep)
         if self.plan is not None:
-            return Run(self.follow(grid))
+            return Run(check_refined(self.follow(grid), scheduler))
         options = dict(self.seam.options)
-        if options.get("space") == "data" and not self.seam.reader.knows_data(scheduler):
+        space = options["plan"].space if "plan" in options else options.get("space")
+        if space == "data" and not self.seam.reader.knows_data(scheduler):
             raise ValueError(
                 f"space='data' needs to know what the outputs of {type(scheduler).__name__} say "
-                "about the data, and geoshrink does not: leave it out"
+                "about the data, and geoshrink does not: plan in output space"
             )
         if reason is not None:
             self.notes.append((0, f"{reason}: every stage is queried"))
             self.plan = Plan.of(grid)
         elif "plan" in options:
             self.plan = check_plan(options["plan"], grid)
-            if self.plan.refine > 1 and not type(scheduler).__name__.startswith(EULER):
-                raise ValueError(
-                    f"the plan is refined, which is for Euler, not {type(scheduler).__name__}: "
-                    "plan with target='run'"
-                )
         else:
             if isinstance(options.get("anchors"), (tuple, list)):
                 grid = replace(grid, regimes=())  # switches are noticed, and cost a query each
             options.setdefault("blocks", self.seam.reader.blocks_of(scheduler))
             self.plan = Plan.of(grid, **options)
         self.order, self.total = order, grid.given * order - (order - 1)
-        return Run(self.plan)
+        return Run(check_refined(self.plan, scheduler))
 
     def follow(self, grid: Grid) -> Plan:
         assert self.plan is not None
@@ -349,6 +345,15 @@ def hollow(value: Any) -> Any:
         return value
     parts = [hollow(part) for part in split[0]]
     return split[1](parts)(parts)
+
+
+def check_refined(plan: Plan, scheduler: Any) -> Plan:
+    if plan.refine > 1 and not type(scheduler).__name__.startswith(EULER):
+        raise ValueError(
+            f"the plan is refined, which is for Euler, not {type(scheduler).__name__}: plan with "
+            "target='run', or leave out refine"
+        )
+    return plan
 
 
 def check_plan(plan: Plan, grid: Grid) -> Plan:

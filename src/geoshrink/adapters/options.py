@@ -7,7 +7,9 @@ from typing import Any
 from ..plan import Plan
 
 DEFAULT_SPEEDUP = 3.0
-OPTIONS = ("budget", "speedup", "plan", "anchors", "rule", "space", "blocks", "coefficients")
+OPTIONS = (
+    "budget", "speedup", "plan", "anchors", "rule", "space", "blocks", "coefficients", "refine",
+)  # fmt: skip
 
 
 def check_options(budget: int | None, options: dict[str, Any]) -> dict[str, Any]:
@@ -22,6 +24,11 @@ def check_options(budget: int | None, options: dict[str, Any]) -> dict[str, Any]
         options.get("anchors"), (tuple, list)
     ):
         options = {**options, "speedup": DEFAULT_SPEEDUP}
+    if "reserve" in options:
+        raise TypeError(
+            f"reserve={options['reserve']!r} is for sample() and Run, where one loop asks one "
+            "model: give accelerate() the whole budget"
+        )
     unknown = set(options) - set(OPTIONS)
     if unknown:
         raise TypeError(

@@ -29,7 +29,7 @@ STAGES = ("slat", "sparse_structure", "all")
 
 
 def knows(host: Any) -> bool:
-    return is_sampler(host) or type(host).__name__.startswith("Trellis")
+    return is_sampler(host) or any(k.__name__.startswith("Trellis") for k in type(host).__mro__)
 
 
 def is_sampler(host: Any) -> bool:

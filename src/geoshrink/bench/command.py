@@ -78,16 +78,20 @@ def report(
     folders: Sequence[str | Path],
     out: str | Path | None = None,
     plots: str | Path | None = None,
+    samples: int | None = None,
     quiet: bool = False,
 ) -> list[Path]:
     """results.csv, report.md, report.tex and report.html of folders of cells, in the folder `out`:
     the first of them unless given. In the folder `plots`, where given, a drawing of each setting.
+    The page shows `samples` of each setting at most.
     """
     paths = [Path(folder) for folder in folders]
     cells = sum(len(list(path.glob("*.cell.json"))) for path in paths)
     with bar(cells, quiet) as progress_bar:
         results = load(paths, progress_bar.update)
-    written = write(results, Path(out or paths[0]), lambda total: bar(total, quiet, "sample"))
+    written = write(
+        results, Path(out or paths[0]), lambda total: bar(total, quiet, "sample"), samples
+    )
     if plots is not None:
         written += draw(results, Path(plots))
     if not quiet:

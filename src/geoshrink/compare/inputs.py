@@ -20,7 +20,9 @@ GRIDS = ("sigmas", "timesteps")
 
 @dataclass(frozen=True)
 class Settings:
-    """`model` is a folder that diffusers saved, or a builder 'package.module:function'."""
+    """`model` is a folder that diffusers saved, or a builder 'package.module:function'; the name
+    of its class where the host was built already.
+    """
 
     model: str
     prompts: tuple[str, ...] = ()
@@ -61,6 +63,10 @@ class Settings:
         return folder.resolve().name if folder.is_dir() else self.model
 
     def command(self) -> str:
+        """What makes the same page again."""
+        if ":" not in self.model and not Path(self.model).is_dir():
+            numbers = f"steps={self.steps}, budgets={self.budgets}, seed={self.seed}"
+            return f"geoshrink.compare.compare({self.model}, …, {numbers})"
         words = ["geoshrink", "compare", self.model]
         words += ["--prompts", *self.prompts] if self.prompts else []
         words += ["--steps", str(self.steps), "--budgets", *map(str, self.budgets)]

@@ -1,39 +1,80 @@
-"""The pipeline to compare: from a folder that diffusers saved, or from a builder."""
+"""The host to compare: from a folder that diffusers saved, from a builder, or as it is."""
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..adapters import accelerate
-from ..adapters.diffusers import find_schedulers
-from .inputs import DTYPES, GRIDS, OURS_TO_SET, Settings
+from .inputs import DTYPES, GRIDS, Settings
+from .manners import PIPELINE, Manner, by_function, manner_of
+from .pictures import FPS
+
+STEPS = "num_inference_steps"
+Call = Mapping[str, Any] | Callable[..., Any]
 
 
-def load(settings: Settings) -> tuple[Any, dict[str, Any]]:
-    """(pipeline, arguments of a call) of a folder or a builder, checked."""
+@dataclass(frozen=True)
+class Loaded:
+    """A host that can be called and accelerated.
+
+    call       the arguments of every call, besides the prompt and what compare sets
+    denoisers  the networks whose calls are saved; none where its own loop counts them
+    """
+
+    host: Any
+    manner: Manner
+    call: Mapping[str, Any]
+    denoisers: tuple[nn.Module, ...]
+
+    @property
+    def kind(self) -> str:
+        return type(self.host).__name__
+
+    @property
+    def fps(self) -> float:
+        return float(self.call.get("frame_rate") or self.call.get("fps") or FPS)
+
+    def __call__(self, prompt: str | None, steps: int, seed: int) -> Any:
+        prompts = {} if prompt is None else {self.manner.prompt: prompt}
+        return self.manner.run(self.host, {**self.call, **prompts}, steps, seed)
+
+
+def load(settings: Settings) -> Loaded:
+    """What a folder or a builder holds, checked."""
     folder, call = Path(settings.model), {}
     if folder.is_dir():
-        pipe = from_folder(folder, settings)
+        host = from_folder(folder, settings)
     elif ":" in settings.model:
-        pipe, call = from_builder(settings)
+        host, call = from_builder(settings)
     else:
         raise ValueError(
             f"no folder {settings.model!r} here, and a builder is 'package.module:function'; "
             "compare downloads nothing"
         )
-    accelerate(pipe, min(settings.budgets)).remove()  # what cannot be accelerated says so now
-    return pipe, arguments(pipe, call, settings)
+    return loaded(host, call, settings)
+
+
+def loaded(host: Any, call: Call, settings: Settings) -> Loaded:
+    """`call` is a dict of arguments, or a function of steps, and of prompt and seed if it likes."""
+    handle = accelerate(host, min(settings.budgets))  # what cannot be accelerated says so now
+    handle.remove()
+    if isinstance(call, Mapping):
+        manner = manner_of(host)
+    else:
+        manner, call = by_function(call, host), {}
+    return Loaded(host, manner, arguments(host, manner, call, settings), handle.denoisers)
 
 
 def from_folder(folder: Path, settings: Settings) -> Any:
@@ -53,7 +94,7 @@ def from_folder(folder: Path, settings: Settings) -> Any:
     return pipe.to(device)
 
 
-def from_builder(settings: Settings) -> tuple[Any, dict[str, Any]]:
+def from_builder(settings: Settings) -> tuple[Any, Call]:
     """Device and dtype stay as the builder chose them unless they are given."""
     module, _, name = settings.model.partition(":")
     if os.getcwd() not in sys.path:
@@ -65,64 +106,68 @@ def from_builder(settings: Settings) -> tuple[Any, dict[str, Any]]:
         raise ImportError(f"the builder {settings.model!r} cannot be imported: {reason}") from error
     if not callable(build):
         raise TypeError(f"the builder {settings.model!r} is a {type(build).__name__}: no function")
-    built: Any = build()
-    pipe: Any = built
-    call: Any = {}
+    host: Any = build()
+    built, call = host, {}
     if isinstance(built, tuple) and len(built) == 2:
-        pipe, call = built
-    if not (is_pipeline(pipe) and isinstance(call, Mapping)):
+        host, call = built
+    if not (hasattr(host, "__dict__") and (isinstance(call, Mapping) or callable(call))):
         raise TypeError(
             f"the builder {settings.model!r} returned a {type(built).__name__}: it must return a "
-            "pipeline, or a pipeline and a dict of its call's arguments"
+            "pipeline, or a pipeline and a dict of its call's arguments or a function that calls it"
         )
-    if settings.device is not None:
-        pipe = pipe.to(settings.device)
-    if settings.dtype is not None:
-        pipe = pipe.to(DTYPES[settings.dtype])
-    return pipe, {name: call[name] for name in call if name not in OURS_TO_SET}
+    for given in (settings.device, DTYPES[settings.dtype] if settings.dtype else None):
+        if given is None:
+            continue
+        if not hasattr(host, "to"):
+            raise ValueError(
+                f"{type(host).__name__} has no to(): let the builder move it, not {given}"
+            )
+        moved = host.to(given)
+        host = host if moved is None else moved
+    return host, call
 
 
-def is_pipeline(found: Any) -> bool:
-    return callable(found) and hasattr(found, "__dict__") and bool(find_schedulers(found))
-
-
-def arguments(pipe: Any, call: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+def arguments(
+    host: Any, manner: Manner, call: Mapping[str, Any], settings: Settings
+) -> dict[str, Any]:
     """What every call is given besides the prompt and what compare sets; strange names refused."""
-    kind, takes = type(pipe).__name__, parameters(pipe)
-    if "num_inference_steps" not in takes:
-        raise ValueError(f"{kind} takes no num_inference_steps: compare cannot reduce its steps")
+    kind, prompt = type(host).__name__, manner.prompt
+    if manner is PIPELINE and not (callable(host) and STEPS in manner.takes(host)):
+        raise ValueError(
+            f"compare cannot set the steps of {kind}: its call takes no {STEPS}; let a builder "
+            "return it with a function of prompt, steps and seed"
+        )
+    takes = manner.takes(host)
     if grids := [name for name in GRIDS if call.get(name) is not None]:
         raise ValueError(f"the builder gives {grids[0]!r}: compare must set the steps itself")
     frames = next((name for name in ("num_frames", "video_length") if name in takes), "num_frames")
     flags = dict(guidance_scale=settings.guidance, height=settings.height, width=settings.width)
     flags = {**flags, frames: settings.frames}
     given = {**settings.kwargs, **{k: v for k, v in flags.items() if v is not None}}
-    for name in (*given, *["prompt"] * bool(settings.prompts)):
+    for name in (*given, *[prompt] * bool(settings.prompts)):
         if name not in takes:
             raise ValueError(f"{kind} takes no {name!r} in its call")
-    call = {**call, **given}
+    if taken := [name for name in given if name in manner.sets]:
+        raise ValueError(f"compare sets the steps and the output: leave out {taken[0]!r}")
+    call = {**{name: call[name] for name in call if name not in manner.sets}, **given}
     if settings.prompts and "prompt_embeds" in call:
         raise ValueError("the call has its prompt_embeds already: leave out the prompts")
-    if "prompt" in takes and not (settings.prompts or {"prompt", "prompt_embeds"} & {*call}):
+    if prompt in takes and not (settings.prompts or {prompt, "prompt_embeds"} & {*call}):
         raise ValueError(f"{kind} needs prompts: give --prompts or --prompts-file")
     return call
 
 
-def parameters(pipe: Any) -> set[str]:
-    return {*inspect.signature(pipe.__call__).parameters}
-
-
 @contextmanager
-def quiet(pipe: Any) -> Iterator[None]:
-    """No bar of the pipeline's and no line of ours while compare's own bar stands."""
+def quiet(host: Any) -> Iterator[None]:
+    """No bar of the host's and no line of ours while compare's own bar stands."""
     logger, name = logging.getLogger("geoshrink"), "_progress_bar_config"
-    level, before = logger.level, vars(pipe).get(name)
+    level, before = logger.level, vars(host).get(name)
     logger.setLevel(logging.ERROR)
-    vars(pipe)[name] = {**(before or {}), "disable": True}
+    vars(host)[name] = {**(before or {}), "disable": True}
     try:
         yield
     finally:
         logger.setLevel(level)
-        vars(pipe).pop(name)
+        vars(host).pop(name)
         if before is not None:
-            vars(pipe)[name] = before
+            vars(host)[name] = before

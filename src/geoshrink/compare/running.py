@@ -13,9 +13,8 @@ import torch
 from torch import nn
 
 from ..adapters import accelerate
-from ..adapters.diffusers import find_denoisers
 from ..report import Report
-from .pipeline import parameters
+from .pipeline import Loaded
 
 
 class Watch:
@@ -25,7 +24,7 @@ class Watch:
     a skipped call does not reach it.
     """
 
-    def __init__(self, denoisers: Sequence[nn.Module], tick: Callable[[], Any]):
+    def __init__(self, denoisers: Sequence[nn.Module], tick: Callable[[int], Any]):
         self.denoisers, self.tick = denoisers, tick
         self.calls, self.seconds = 0, 0.0
         self._saved: list[tuple[nn.Module, str, Any]] = []
@@ -55,7 +54,7 @@ class Watch:
             self._inside = False
             self.seconds += now() - began
             self.calls += 1
-            self.tick()
+            self.tick(1)
 
 
 def now() -> float:
@@ -69,33 +68,48 @@ def now() -> float:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one call took, and the report where it was accelerated."""
+    """What one call took, and the reports of its runs where it was accelerated.
+
+    share   of the seconds that were spent in the denoisers; None where they are not seen
+    """
 
     seconds: float
-    share: float  # of the seconds that were spent in the denoisers
+    share: float | None
     calls: int
-    report: Report | None
+    reports: tuple[Report, ...]
 
 
 def measure(
-    pipe: Any,
-    call: Mapping[str, Any],
+    loaded: Loaded,
+    prompt: str | None,
     steps: int,
     seed: int,
     options: Mapping[str, Any] | None = None,
-    tick: Callable[[], Any] = lambda: None,
+    tick: Callable[[int], Any] = lambda calls: None,
 ) -> tuple[Any, Cost]:
-    """(output, cost) of one call from the seed's noise, accelerated where there are options."""
-    noise = torch.Generator().manual_seed(seed)
-    own = {"num_inference_steps": steps, "generator": noise, "output_type": "np"}
-    own = {name: value for name, value in own.items() if name in parameters(pipe)}
+    """(output, cost) of one call from the seed's noise, accelerated where there are options.
+
+    A host whose own loop counts the model's calls is run with every stage exact where there are
+    none, which is bit for bit the plain run.
+    """
+    seen, accelerated = loaded.denoisers, options is not None
+    if not seen and options is None:
+        options = {"speedup": 1}
     with (
-        Watch(find_denoisers(pipe), tick) as watch,  # left last: the seam stands outside it
-        accelerate(pipe, **options) if options else nullcontext() as handle,
+        Watch(seen, tick) as watch,  # left last: the seam stands outside it
+        accelerate(loaded.host, **options) if options else nullcontext() as handle,
     ):
-        torch.manual_seed(seed)  # some pipelines draw from the global generator
+        torch.manual_seed(seed)  # some hosts draw from the global generator
         began = now()
-        output = pipe(**call, **own)
+        output = loaded(prompt, steps, seed)
         seconds = now() - began
-        report = handle.report if handle else None
-    return output, Cost(seconds, watch.seconds / seconds, watch.calls, report)
+        reports = tuple(handle.reports) if handle else ()
+    share, calls = watch.seconds / seconds, watch.calls
+    if not seen:
+        share, calls = None, sum(model_calls(report) for report in reports)
+        tick(calls)
+    return output, Cost(seconds, share, calls, reports if accelerated else ())
+
+
+def model_calls(report: Report) -> int:
+    return report.evaluations if report.forwards is None else report.forwards

@@ -1,92 +1,109 @@
-"""What a pipeline made, as float pictures: scored, and as media for the page."""
+"""What a host returned, recognised: pictures, video, film with sound, sound, meshes, motion."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..bench.metrics.image import psnr, ssim
-from ..comparing import png
-from ..page import Picture
-from ..page.media import Animation, Media
+from .made import Made
+from .meshes import Meshes
+from .motions import Motions
+from .pictures import FPS, Films, Pictures, floats
+from .sounds import Sounds
 
-#: Where diffusers' outputs hold what they show; the first three are video.
-SHOWN = ("frames", "videos", "video", "images", "image")
-CHANNELS = (1, 3, 4)
-Scores = tuple[list[float], list[float]]  # PSNR and SSIM of each sample
-FPS, WIDEST = 16.0, 512  # of an animation, where the call names no frame rate; pixels on the page
+KINDS = (Pictures, Films, Sounds, Meshes, Motions)
+#: Where outputs hold what they show; the first three are video.
+SEEN = ("frames", "videos", "video", "images", "image")
+HEARD = ("audios", "audio")
+SHAPES = ("meshes", "mesh")
+RATES = ("sampling_rate", "sample_rate", "output_sampling_rate")
 
 
-def shown(output: Any, kind: str) -> tuple[Tensor, bool]:
-    """(float pictures in [0, 1] as (samples, frames, channels, height, width), whether video)."""
-    name = next((n for n in SHOWN if getattr(output, n, None) is not None), None)
-    found = floats(output if name is None else getattr(output, name))
-    moving = found is not None and (found.ndim == 5 or name in SHOWN[:3])
+def shown(output: Any, kind: str, host: Any = None, fps: float = FPS) -> Made:
+    """The output of a host of this kind, as what compare can score and show."""
+    if isinstance(output, KINDS):
+        return output
+    pictures = pictures_of(output, fps)
+    waves = field(output, HEARD)
+    if waves is None and pictures is None and is_wave(output):
+        waves = output[0]
+    if waves is not None:
+        rate = rate_of(output) or rate_of(host)
+        if rate is None:
+            raise TypeError(
+                f"{kind} does not say the sampling rate of its sound: let a builder return it with "
+                "a function that returns geoshrink.compare.Sounds(waves, rate)"
+            )
+        sounds = Sounds(batch_of(waves), rate)
+        if pictures is None:
+            return sounds
+        seconds = sounds.waves.shape[-1] / sounds.rate
+        return Films(replace(pictures, fps=pictures.values.shape[1] / seconds), sounds)
+    if pictures is not None:
+        return pictures
+    found = field(output, SHAPES)
+    meshes = flat(output if found is None else found)
+    if meshes:
+        return Meshes(meshes)
+    fields = [*output] if isinstance(output, Mapping) else [type(output).__name__]
+    raise TypeError(
+        f"{kind} returns {', '.join(map(str, fields))}, which compare cannot show: let a builder "
+        "return it with a function that returns Pictures, Films, Sounds, Meshes or Motions of "
+        "geoshrink.compare"
+    )
+
+
+def field(output: Any, names: tuple[str, ...]) -> Any:
+    """The first of these attributes, or keys of a dict, that holds something."""
+    get = output.get if isinstance(output, Mapping) else lambda name: getattr(output, name, None)
+    return next((found for name in names if (found := get(name)) is not None), None)
+
+
+def pictures_of(output: Any, fps: float) -> Pictures | None:
+    """As (samples, frames, channels, height, width)."""
+    seen, video = field(output, SEEN), field(output, SEEN[:3]) is not None
+    found = floats(output if seen is None else seen)
     if found is None or found.ndim not in (4, 5):
-        fields = [*output] if isinstance(output, Mapping) else [type(output).__name__]
-        raise TypeError(
-            f"{kind} returns {', '.join(map(str, fields))}: compare shows pictures and video only, "
-            "not that yet"
-        )
+        return None
+    moving = found.ndim == 5 or video
     if found.ndim == 4:
         found = found[None] if moving else found[:, None]
-    return found.clamp(0, 1), moving
+    return Pictures(found.clamp(0, 1), moving, fps)
 
 
-def floats(value: Any) -> Tensor | None:
-    """Arrays, tensors, PIL pictures and lists of them as one tensor (…, channels, height, width).
-
-    None where they are no pictures.
-    """
-    if isinstance(value, (list, tuple)):
-        parts = [part for part in map(floats, value) if part is not None]
-        same = len(parts) == len(value) and len({part.shape for part in parts}) == 1
-        return torch.stack(parts) if same else None
-    if hasattr(value, "convert") and hasattr(value, "mode"):
-        mode = value.mode if value.mode in ("L", "RGB", "RGBA") else "RGB"
-        pixels = np.array(value.convert(mode))
-        return floats(pixels if pixels.ndim == 3 else pixels[..., None])
-    last = isinstance(value, np.ndarray)
-    if last:
-        value = torch.from_numpy(np.ascontiguousarray(value))
-    if not isinstance(value, Tensor) or value.ndim not in (3, 4, 5):
-        return None
-    value = value.detach().cpu()
-    value = value.float() if value.is_floating_point() else value.float() / 255
-    at = channels_at(value.shape, last)
-    return None if at is None else value.movedim(at, -3)
+def is_wave(output: Any) -> bool:
+    """(wave, rate)."""
+    return isinstance(output, tuple) and len(output) == 2 and isinstance(output[1], int)
 
 
-def channels_at(shape: Sequence[int], last: bool) -> int | None:
-    """Which dimension the channels are: NumPy has them last, torch before the pixels."""
-    usual = (-1, -3) if last else (-3, -1)
-    places = (*usual, -4) if len(shape) == 5 else usual
-    return next((at for at in places if shape[at] in CHANNELS), None)
+def rate_of(found: Any) -> int | None:
+    """The sampling rate that an output names, or the parts of a host, in hertz."""
+    if is_wave(found):
+        return found[1]
+    parts = [getattr(found, name, None) for name in ("vocoder", "audio_vae", "vae")]
+    configs = [getattr(part, "config", None) for part in parts]
+    owners = [owner for owner in (found, *parts, *configs) if owner is not None]
+    return next((rate for o in owners if isinstance(rate := field(o, RATES), int)), None)
 
 
-def score(pictures: Tensor, reference: Tensor) -> Scores:
-    """PSNR and SSIM of each sample, mean over its frames."""
-    device = "cuda" if torch.cuda.is_initialized() else "cpu"
-    scores: Scores = [], []
-    for sample, wanted in zip(pictures, reference, strict=True):
-        pairs = [(a[None].to(device), b[None].to(device)) for a, b in zip(sample, wanted)]
-        for metric, values in zip((psnr, ssim), scores):
-            values.append(sum(float(metric(a, b)) for a, b in pairs) / len(pairs))
-    return scores
+def batch_of(waves: Any) -> Tensor:
+    """Waves of one length, alone or in a list, as (samples, …)."""
+    if isinstance(waves, (list, tuple)):
+        return torch.stack([torch.as_tensor(wave) for wave in waves])
+    waves = torch.as_tensor(waves)
+    return waves[None] if waves.ndim == 1 else waves
 
 
-def medium(sample: Tensor, moving: bool, alt: str, fps: float) -> Media:
-    """A sample's frames as something the page shows."""
-    from PIL import Image
-
-    pixels = (255 * sample.nan_to_num(0)).round().byte().movedim(1, -1).numpy()
-    images = [Image.fromarray(p.squeeze(-1) if p.shape[-1] == 1 else p) for p in pixels]
-    if not moving:
-        return Picture(png(images[0], optimize=False), alt)
-    for image in images:
-        image.thumbnail((WIDEST, WIDEST))
-    return Animation.of(images, alt, fps)
+def flat(found: Any) -> list[Any]:
+    """Meshes of a list of lists, or a mesh alone; nothing where they are none."""
+    if hasattr(found, "vertices") and hasattr(found, "faces"):
+        return [found]
+    if not isinstance(found, (list, tuple)):
+        return []
+    each = [[part] if part is None else flat(part) for part in found]
+    meshes = [mesh for part in each for mesh in part] if all(each) else []
+    return meshes if any(mesh is not None for mesh in meshes) else []

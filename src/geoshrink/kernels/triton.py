@@ -1,4 +1,3 @@
-# pyright: reportMissingImports=false, reportIndexIssue=false
 """The anchor and the skipped stage in one pass each, for contiguous outputs with one coefficient
 per sample.
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from .profiles import Profile
-from .ship import SAMPLES, profiled, shipped
+from .ship import SAMPLES, fitted, profiled
 from .targets import check_budget, check_target
 
 
@@ -45,15 +45,12 @@ def ready(model: Any, args: argparse.Namespace) -> Profile | None:
     """The model's own profile, where it fits and nobody asked for another."""
     if args.out is not None or args.samples is not None:
         return None
-    found = shipped(args.model)
     guidance = model.judged_at["guidance"] if args.guidance is None else args.guidance
     grid = model.grid(args.steps, interval=model.judged_at.get("interval"))
+    found, reason = fitted(args.model, grid, guidance)
+    if found is not None and not found.tried(args.target):
+        found, reason = None, f"it has no real runs for target={args.target!r}"
     if found is None:
-        return None
-    reason = found.misfit(grid, guidance, args.model)
-    if reason is None and not found.tried(args.target):
-        reason = f"it has no real runs for target={args.target!r}"
-    if reason is not None:
         print(f"not by the profile that comes with {args.model}: {reason}", file=sys.stderr)
         return None
     words = f"the profile that comes with {args.model}: {found}; --samples or --out make one anew"

@@ -42,6 +42,15 @@ def shipped(name: str) -> Profile | None:
     return found
 
 
+def fitted(name: str, grid: Grid, guidance: float) -> tuple[Profile | None, str]:
+    """The profile that comes with a model, where it fits a run; else None, and why."""
+    found = shipped(name)
+    if found is None:
+        return None, f"there is none for {name}"
+    reason = found.misfit(grid, guidance, name)
+    return (found, "") if reason is None else (None, reason)
+
+
 def place(name: str) -> Path | None:
     from ..zoo.model import find
 

@@ -18,10 +18,10 @@ from ..runner import device_name
 from ..store import put
 from . import prompts as asked
 from .columns import Tools
-from .hosts import HOSTS, Absent
+from .hosts import HOSTS
 from .results import Result, results
 from .runner import Progress, Runner
-from .suite import FULL, Suite, check_choice, read
+from .suite import Suite, check_choice, read
 from .summary import summary
 
 
@@ -44,8 +44,8 @@ def run(
         run("flux", "models/FLUX.1-dev", "pickapic.csv", "bench/flux")
 
     suite        a name of suites(), a YAML file or a dictionary
-    checkpoint   a folder as diffusers saves it; nothing is downloaded
-    prompts      a file of prompts (prompts.py), or a list of them
+    checkpoint   a folder as diffusers saves it, or as the model's own library loads it
+    prompts      a file of prompts (prompts.py), a list of them, or a folder of pictures
     change       keys of the suite to change, such as {"seeds": 1, "prompts": {"count": 8}}
     clip, clap   folders of the checkpoints that those columns need
     keep         whether samples stay on disk, for tools outside and for metrics that come later
@@ -61,8 +61,8 @@ def run(
         ["geoshrink", "bench", "run", *named, str(checkpoint) or "FOLDER", "--prompts", file]
     )
     host = HOSTS[given.host]()
-    if isinstance(host, Absent):
-        return absent(given, folder, command, host.reason, quiet)
+    if dtype and host.precision:
+        raise ValueError(f"{host.kind} runs in {host.precision} only: give no dtype")
     if not checkpoint:
         raise ValueError(f"the suite needs the folder of a checkpoint: {given.checkpoint}")
     host.check(checkpoint)
@@ -70,7 +70,9 @@ def run(
         raise ValueError(f"the suite needs prompts: {given.count} of {given.source}")
     everything = asked.read(prompts)
     chosen = asked.taken(everything, given.count, given.take)
+    host.check_prompts(chosen)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = host.precision or dtype
     dtype = dtype or ((given.dtype or "bf16") if device.startswith("cuda") else "fp32")
     tools = Tools(clip, clap, device)
     runner = Runner(given, folder, checkpoint, chosen, everything, device, dtype, tools, keep)
@@ -91,17 +93,6 @@ def run(
         return tqdm(samples, f"exported for {tool}", count, **how)
 
     write(folder, given, results(runner, watch), command, where)
-    if not quiet:
-        tell(folder, progress)
-    return progress
-
-
-def absent(suite: Suite, folder: Path, command: str, reason: str, quiet: bool) -> Progress:
-    """A suite whose model cannot be run: the paper's numbers, and the reason."""
-    progress = Progress(skipped={row.label: reason for row in suite.rows})
-    columns = dict.fromkeys(suite.columns, f"skipped: {reason}")
-    found = [Result(row, 0, columns=dict(columns)) for row in (FULL, *suite.rows)]
-    write(folder, suite, found, command, f"Not run: {reason}.")
     if not quiet:
         tell(folder, progress)
     return progress

@@ -1,55 +1,55 @@
-"""The sampling loop of one call of a pipeline: its seconds alone, its forwards, its stages.
+"""The sampling loop of one run of a model: its seconds alone, its forwards, its stages.
 
-The loop lasts from the first call of the network to the end of the last step of a scheduler, so
-that encoding and decoding are left out. It is timed on the device's own clock, and nothing waits
-for the device in between.
+The loop lasts from the first call of the network to the last return of what ends a step (or the
+whole loop), so that encoding and decoding are left out. It is timed on the device's own clock, and
+nothing waits for the device in between.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 
 class Loop:
-    """Watches a network and its schedulers until it is left; opened() is called as a stage begins.
+    """Watches a network and what ends its steps until it is left.
+
+    enter     (owner, method) by which the network is called
+    ends      (owner, method) of everything whose return ends a step
+    opened    called as a stage begins
 
     It stands inside geoshrink's own seam: a skipped forward does not reach it.
     """
 
     def __init__(
         self,
-        network: nn.Module,
-        schedulers: Sequence[Any],
+        enter: tuple[Any, str],
+        ends: Sequence[tuple[Any, str]],
         device: torch.device,
         opened: Callable[[], Any] = lambda: None,
     ):
-        self.network, self.schedulers = network, schedulers
+        self.enter, self.ends = enter, ends
         self.device, self.opened = device, opened
         self.forwards = self.stages = 0
-        self.latents: dict[int, Tensor] = {}  # of each scheduler, after its last step
         self.between = True  # the network was not called since the last step
         self.first: Any = None
         self.last: Any = None
         self.saved: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> Loop:
-        compiled = getattr(self.network, "_compiled_call_impl", None) is not None
-        self.hook(self.network, "_compiled_call_impl" if compiled else "_call_impl", self.called)
-        for scheduler in self.schedulers:
-            self.hook(scheduler, "step", functools.partial(self.stepped, id(scheduler)))
+        self.hook(*self.enter, self.called)
+        for owner, name in self.ends:
+            self.hook(owner, name, self.stepped)
         return self
 
     def __exit__(self, *exception: object) -> None:
         for owner, name, before in reversed(self.saved):
-            vars(owner).pop(name, None)
-            if before is not None:
-                vars(owner)[name] = before
+            restore(owner, name, before)
 
     def hook(self, owner: Any, name: str, handler: Callable[..., Any]) -> None:
         original = getattr(owner, name)
@@ -70,10 +70,9 @@ class Loop:
         self.forwards += 1
         return original(*args, **kwargs)
 
-    def stepped(self, key: int, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def stepped(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         self.between, self.last = True, self.mark()
-        self.latents[key] = result[0] if isinstance(result, tuple) else result.prev_sample
         return result
 
     def mark(self) -> Any:
@@ -86,8 +85,25 @@ class Loop:
     @property
     def seconds(self) -> float:
         if self.first is None or self.last is None:
-            raise RuntimeError("the pipeline never called its network, or stepped no scheduler")
+            raise RuntimeError("the model never called its network, or ended no step")
         if self.device.type != "cuda":
             return self.last - self.first
         self.last.synchronize()
         return self.first.elapsed_time(self.last) / 1000
+
+
+def restore(owner: Any, name: str, before: Any) -> None:
+    vars(owner).pop(name, None)
+    if before is not None:
+        vars(owner)[name] = before
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """An attribute of an object, with another value for a while."""
+    before = vars(owner).get(name)
+    vars(owner)[name] = value
+    try:
+        yield
+    finally:
+        restore(owner, name, before)

@@ -19,7 +19,7 @@ from ..methods.base import Case, Method
 from ..methods.ours import OURS
 from ..methods.registry import METHODS
 from ..metrics.base import Skipped
-from .hosts import Host, Made
+from .host import Host, Made
 from .prompts import Prompt
 from .suite import FULL, Row, Suite
 
@@ -45,9 +45,16 @@ class Run:
     reasons: tuple[str, ...] = ()  # why stages were queried that the plan had left out
 
 
-def check(row: Row) -> None:
-    """Skipped where a method cannot run in a pipeline's loop."""
-    if row is FULL or row.method in ("direct", "GeoShrink", *OURS, *INSIDE):
+def check(row: Row, host: Host) -> None:
+    """Skipped where a method cannot run in a model's loop."""
+    if row is FULL or row.method in ("direct", "GeoShrink", *OURS):
+        return
+    if row.method in INSIDE:
+        if not host.blocks:
+            raise Skipped(
+                f"{row.method} acts on the blocks of diffusers' transformers, which {host.kind} "
+                "does not have"
+            )
         return
     why = NOT_INSIDE.get(row.method, "it acts on the guided output, outside the transformer")
     raise Skipped(f"{row.method} cannot run in a pipeline's own loop: {why}")
@@ -64,7 +71,7 @@ def run(
     """One sample by the method of a row; `method` makes a rival."""
     if row.method in ("full", "direct"):
         steps = suite.steps if row is FULL else host.steps_for(cast(int, row.budget))
-        made = host.sample(prompt.text, seed, steps, suite.call)
+        made = host.sample(prompt.given, seed, steps, suite.call)
         return Run(made, tuple(range(made.stages)))
     if row.method == "GeoShrink" or row.method in OURS:
         return ours(host, suite, row, prompt, seed)
@@ -83,10 +90,10 @@ def ours(host: Host, suite: Suite, row: Row, prompt: Prompt, seed: int) -> Run:
         handles.append(accelerate(host.pipe, row.budget, **options))
         return handles[0]
 
-    made = host.sample(prompt.text, seed, suite.steps, suite.call, within=within)
+    made = host.sample(prompt.given, seed, suite.steps, suite.call, within=within)
     report = handles[0].report
     if report is None:
-        raise RuntimeError("the pipeline was not accelerated: its loop steps no scheduler")
+        raise RuntimeError("the model was not accelerated: its loop was not entered")
     evaluated = tuple(sorted(report.queried + report.extra))
     return Run(made, evaluated, reasons=tuple(why for _, why in report.reasons))
 
@@ -111,7 +118,7 @@ class PipelineCase:
 
     @property
     def network(self) -> nn.Module:
-        return self.host.pipe.transformer
+        return self.host.network()
 
     def grid(self) -> Grid:
         """The stages by their numbers: σ is the pipeline's own affair."""
@@ -123,7 +130,7 @@ class PipelineCase:
     def solve(self, velocity: Callable[[Any, Any], Any]) -> Made:
         """One run of the pipeline; velocity is called as each stage begins."""
         made = self.host.sample(
-            self.prompt.text,
+            self.prompt.given,
             self.seed,
             self.suite.steps,
             self.suite.call,

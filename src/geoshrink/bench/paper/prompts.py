@@ -2,7 +2,8 @@
 
 A file of one prompt a line (.txt), a table with a column "prompt" or "caption" (.csv, .tsv), or a
 JSON list of strings or of objects with "prompt", "prompt_en" or "caption"; "id" or "caption_id" is
-the identifier that some benchmarks name their files by. Blank lines and rows are left out.
+the identifier that some benchmarks name their files by. Blank lines and rows are left out. For
+models that are given pictures: a folder of them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +22,38 @@ TEXTS = ("prompt", "prompt_en", "caption")
 IDENTIFIERS = ("id", "caption_id")
 #: Which `count` of n prompts: all there are, the first, every (n/count)-th, or the least hashes.
 TAKES = ("all", "first", "interval", "hash")
+PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 
 
 @dataclass(frozen=True)
 class Prompt:
+    """A text, or the name of a picture and its file."""
+
     text: str
     identifier: str
+    file: str | None = None
+
+    @property
+    def given(self) -> str:
+        """What the model is given."""
+        return self.file or self.text
+
+    @cached_property
+    def picture(self) -> str | None:
+        """A hash of the picture."""
+        file = Path(self.given)
+        if file.suffix.lower() not in PICTURES or not file.is_file():
+            return None
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:20]
 
 
 def read(source: str | Path | Sequence[str]) -> list[Prompt]:
-    """All prompts of a file, or of a list of them."""
+    """All prompts of a file, or of a list of them; all pictures of a folder."""
     if not isinstance(source, (str, Path)):
         return numbered(list(source), "the list of prompts")
     path = Path(source)
+    if path.is_dir():
+        return pictures(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file of prompts {str(source)!r}")
     text = path.read_text(encoding="utf-8-sig")
@@ -51,6 +72,15 @@ def read(source: str | Path | Sequence[str]) -> list[Prompt]:
     if not isinstance(found, list) or not found:
         raise ValueError(f"{path} holds no prompts: it should be a list of them")
     return numbered(found, str(path))
+
+
+def pictures(folder: Path) -> list[Prompt]:
+    """By their names in the folder, without what follows the dot."""
+    found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in PICTURES)
+    if not found:
+        raise ValueError(f"{folder} holds no pictures ({', '.join(PICTURES)})")
+    names = [path.relative_to(folder).with_suffix("").as_posix() for path in found]
+    return [Prompt(name, name, str(path)) for name, path in zip(names, found)]
 
 
 def blank(row: Mapping[str, Any]) -> bool:

@@ -85,6 +85,7 @@ class Runner:
             prompt=prompt.text,
             seed=seed,
             version=__version__,
+            **({"picture": prompt.picture} if self.host.pictures else {}),
         )
 
     def path(self, spec: dict[str, Any]) -> Path:
@@ -109,7 +110,7 @@ class Runner:
         spec = self.spec(row, prompt, seed)
         there = self.store.read(spec) is not None
         try:
-            methods.check(row)
+            methods.check(row, self.host)
             self.measure(row, prompt, seed)
             progress.kept += there
             progress.done += not there
@@ -197,12 +198,12 @@ class Runner:
         return run.made.sample
 
     def load(self) -> None:
-        """Loads the pipeline when it is first needed, and runs it once, untimed."""
+        """Loads the model when it is first needed, and runs it once, untimed."""
         if not self.loaded:
             suite = self.suite
             self.host.load(self.checkpoint, self.device, self.dtype, suite.offload)
             steps = min(suite.steps, self.host.steps_for(WARM_UP))
-            self.host.sample(self.prompts[0].text, 0, steps, suite.call)
+            self.host.sample(self.prompts[0].given, 0, steps, suite.call)
             self.loaded = True
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
+from ..metrics import mesh
 from ..store import put
 
 
@@ -18,6 +21,7 @@ class Sample:
     wave        (samples,) in float32, of `rate` per second
     joints      (frames, joints, 3) in metres
     vertices, faces     of a mesh
+    centres     (n, 3) of Gaussians
     """
 
     parts: dict[str, Tensor]
@@ -27,6 +31,18 @@ class Sample:
         if name not in self.parts:
             raise ValueError(f"the sample has {', '.join(self.parts)}, not {name}")
         return self.parts[name]
+
+    @cached_property
+    def surface(self) -> Any:
+        """The mesh, as trimesh has it."""
+        import trimesh
+
+        return trimesh.Trimesh(self.part("vertices").numpy(), self.part("faces").numpy())
+
+    @cached_property
+    def views(self) -> Tensor:
+        """Pictures of the mesh, in [0, 1]."""
+        return mesh.render(self.surface)
 
     def save(self, path: Path) -> None:
         from safetensors.torch import save

@@ -15,9 +15,9 @@ def summary(suite: Suite, found: Sequence[Result], command: str, where: str) -> 
     lines += [
         f"{suite.count} prompts ({suite.source}, {suite.take}) × {suite.seeds} seeds, "
         f"{suite.steps} steps, {said(suite)}. The paper's model: {suite.checkpoint}. Mean ± sd "
-        f"over seeds; in brackets the paper's number ({suite.label}). NFE: runs of the whole "
-        "network, or as much work. Speed-up: seconds of the sampling loop alone, without encoding "
-        "and decoding.",
+        f"over seeds; in brackets the paper's number ({suite.label}). NFE: stages at which "
+        "the whole network ran, or as much work. Speed-up: seconds of the sampling loop alone, "
+        "without encoding and decoding.",
         "",
     ]
     heads = [f"{name} {'↑' if COLUMNS[name].higher else '↓'}" for name in suite.columns]

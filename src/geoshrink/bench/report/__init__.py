@@ -18,9 +18,15 @@ from .tables import counted
 
 
 def write(
-    results: Results, out: Path, bar: Callable[[int], Any] = lambda total: nullcontext()
+    results: Results,
+    out: Path,
+    bar: Callable[[int], Any] = lambda total: nullcontext(),
+    samples: int | None = None,
 ) -> list[Path]:
-    """Writes the four files; bar(total) makes a progress bar for the samples that are drawn."""
+    """Writes the four files; bar(total) makes a progress bar for the samples that are drawn.
+
+    samples   so many of each setting are shown at most, all that were kept unless given
+    """
     from .webpage import webpage
 
     out.mkdir(parents=True, exist_ok=True)
@@ -28,7 +34,7 @@ def write(
         "results.csv": spreadsheet(results),
         "report.md": markdown(results),
         "report.tex": latex(results),
-        "report.html": webpage(results, bar).html(),
+        "report.html": webpage(results, bar, samples).html(),
     }
     for name, text in made.items():
         put(out / name, text.encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,13 @@ def references_of(setting: Setting, cell: Cell) -> dict[str, Samples]:
     return found
 
 
-def look(setting: Setting, tick: Callable[[], Any] = lambda: None) -> list[Comparison]:
-    """A slider between any two methods, where samples were kept; tick() after each cell."""
+def look(
+    setting: Setting, tick: Callable[[], Any] = lambda: None, most: int | None = None
+) -> list[Comparison]:
+    """A slider between any two methods, where samples were kept; tick() after each cell.
+
+    most   so many samples at most, all that were kept unless given
+    """
     cells = {f"{cell.label}, B = {cell.budget}": cell for cell in shown_cells(setting)}
     loaded = {name: read_samples(kept_by(cell)) for name, cell in cells.items()}
     by_method = {name: found for name, found in loaded.items() if found is not None}
@@ -65,7 +71,7 @@ def look(setting: Setting, tick: Callable[[], Any] = lambda: None) -> list[Compa
     first = cells[next(iter(by_method))]
     by_method = references_of(setting, first) | by_method
     labels = next(iter(by_method.values())).labels
-    subjects = [f"{label}, {i + 1}" for i, label in enumerate(labels)]
+    subjects = [f"{label}, {i + 1}" for i, label in enumerate(labels)][:most]
     media: dict[tuple[str, str], Media] = {}
     scores: dict[tuple[str, str], str] = {}
     for method, samples in by_method.items():
@@ -110,6 +116,17 @@ def picture(values: list[Any], samples: Samples, i: int, alt: str) -> Media:
     return Picture(png(picture_of(values[0])), alt)
 
 
+def encoded(drawing: Any) -> bytes:
+    """A drawing, whose pixels need not be exact: WEBP, or PNG where Pillow was built without it."""
+    from PIL import features
+
+    if not features.check("webp"):
+        return png(drawing)
+    buffer = io.BytesIO()
+    drawing.save(buffer, "WEBP", quality=80)
+    return buffer.getvalue()
+
+
 def film(values: list[Any], samples: Samples, i: int, alt: str) -> Media:
     return Animation.of([picture_of(frame) for frame in values[0].transpose(0, 1)], alt, FPS)
 
@@ -118,7 +135,7 @@ def sound(values: list[Any], samples: Samples, i: int, alt: str) -> Media:
     from ...zoo.drawing import draw_sound
 
     wave, rate = values[0].numpy(), samples.facts["rate"]
-    return Sound(png(draw_sound(wave, rate)), alt, encode_wave(wave, rate))
+    return Sound(encoded(draw_sound(wave, rate)), alt, encode_wave(wave, rate))
 
 
 def pair(values: list[Any], samples: Samples, i: int, alt: str) -> Media:
@@ -126,7 +143,7 @@ def pair(values: list[Any], samples: Samples, i: int, alt: str) -> Media:
 
     wave, rate = values[1].numpy(), samples.facts["rate"]
     image = draw_pair(picture_of(values[0]), wave, rate)
-    return Sound(png(image), alt, encode_wave(wave, rate))
+    return Sound(encoded(image), alt, encode_wave(wave, rate))
 
 
 def skeleton(values: list[Any], samples: Samples, i: int, alt: str) -> Media:
@@ -135,13 +152,13 @@ def skeleton(values: list[Any], samples: Samples, i: int, alt: str) -> Media:
     frames = len(values[0]) if samples.lengths is None else samples.lengths[i]
     facts = samples.facts
     joints = values[0][:frames].numpy()
-    return Picture(png(draw_motion(joints, facts["parents"], names=facts["joint_names"])), alt)
+    return Picture(encoded(draw_motion(joints, facts["parents"], names=facts["joint_names"])), alt)
 
 
 def object_(values: list[Any], samples: Samples, i: int, alt: str) -> Media:
     from ...zoo.drawing import draw_object
 
-    return Picture(png(draw_object(values[0].numpy(), SIDE)), alt)
+    return Picture(encoded(draw_object(values[0].numpy(), SIDE)), alt)
 
 
 DRAWN: dict[type, Callable[[list[Any], Samples, int, str], Media]] = {

@@ -29,7 +29,7 @@ class Code:
         return element("section", element("pre", element("code", self.text)))
 
 
-def webpage(results: Results, bar: Callable[[int], Any]) -> Page:
+def webpage(results: Results, bar: Callable[[int], Any], samples: int | None = None) -> Page:
     references = [r for r in REFERENCE if any(r in s.references for s in results.settings)]
     sections: list[Section] = []
     tables = [glance(results), duels(results), *(wins(results, r) for r in references)]
@@ -38,7 +38,7 @@ def webpage(results: Results, bar: Callable[[int], Any]) -> Page:
     with bar(sum(len(shown_cells(setting)) for setting in looks.values())) as progress:
         tick = progress.update if progress else lambda: None
         for setting in results.settings:
-            seen = look(setting, tick) if looks.get(setting.model) is setting else []
+            seen = look(setting, tick, samples) if looks.get(setting.model) is setting else []
             sections.append(of_setting(results, setting, seen))
     lost = missing(results)
     if lost.rows:

@@ -1,0 +1,114 @@
+"""A model of the paper: loaded from a folder once, sampled many times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .loop import Loop
+from .prompts import Prompt
+from .sample import Sample
+
+
+@dataclass(frozen=True)
+class Made:
+    """One run: what it made, and what the loop took."""
+
+    sample: Sample
+    seconds: float
+    forwards: int
+    stages: int
+
+
+class Host:
+    """load(folder) once, sample(prompt, seed, steps) many times.
+
+    kind        the class of what is sampled, which geoshrink.accelerate() takes
+    files       of a checkpoint's folder
+    precision   the only one that it runs in, where it cannot be chosen
+    pictures    whether a prompt is a picture
+    whole       whether what ends a step ends the whole loop: its stages are those asked for
+    blocks      whether the network is a transformer of diffusers, so that caches can act inside
+    """
+
+    kind = ""
+    files: tuple[str, ...] = ()
+    precision: str | None = None
+    pictures = whole = blocks = False
+
+    def __init__(self) -> None:
+        self.pipe: Any = None
+        self.device = torch.device("cpu")
+
+    def check(self, folder: str | Path) -> Path:
+        """The folder, if it holds a checkpoint of this class."""
+        if not Path(folder).is_dir():
+            raise FileNotFoundError(f"there is no folder {str(folder)!r} with the checkpoint")
+        missing = [name for name in self.files if not (Path(folder) / name).exists()]
+        if missing:
+            raise ValueError(f"{folder} holds no {missing[0]}: it is no checkpoint of {self.kind}")
+        return Path(folder)
+
+    def check_prompts(self, prompts: Sequence[Prompt]) -> None:
+        for prompt in prompts if self.pictures else ():
+            if not Path(prompt.given).is_file():
+                raise ValueError(
+                    f"{self.kind} is given pictures, and {prompt.given!r} is no file: give a "
+                    "folder of pictures, or a file of their paths"
+                )
+
+    def load(self, folder: str | Path, device: str, dtype: str, offload: str | None = None) -> None:
+        raise NotImplementedError
+
+    def enter(self) -> tuple[Any, str]:
+        """The network, and the method by which it is called."""
+        network = self.network()
+        compiled = getattr(network, "_compiled_call_impl", None) is not None
+        return network, "_compiled_call_impl" if compiled else "_call_impl"
+
+    def network(self) -> Any:
+        return self.pipe.transformer
+
+    def ends(self) -> list[tuple[Any, str]]:
+        """(owner, method) of everything whose return ends a step."""
+        raise NotImplementedError
+
+    def steps_for(self, evaluations: int) -> int:
+        """The argument of a call that makes so many evaluations."""
+        return evaluations
+
+    def stages(self, steps: int) -> int:
+        """The evaluations that a call with this argument makes."""
+        return steps
+
+    def sample(
+        self,
+        prompt: str,
+        seed: int,
+        steps: int,
+        call: Mapping[str, Any],
+        opened: Callable[[], Any] = lambda: None,
+        within: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> Made:
+        """One run from the seed's noise.
+
+        opened    called as each stage begins
+        within    what is attached to the model for this run
+        """
+        torch.manual_seed(seed)  # some models draw from the global generator
+        with Loop(self.enter(), self.ends(), self.device, opened) as loop, within():
+            output = self.call(prompt, seed, steps, **call)
+        stages = self.stages(steps) if self.whole else loop.stages
+        return Made(self.read(output), loop.seconds, loop.forwards, stages)
+
+    def call(self, prompt: str, seed: int, steps: int, **arguments: Any) -> Any:
+        raise NotImplementedError
+
+    def read(self, output: Any) -> Sample:
+        """The one sample, decoded."""
+        raise NotImplementedError

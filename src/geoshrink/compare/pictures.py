@@ -1,0 +1,120 @@
+"""Pictures and video, as floats in [0, 1]; a film may have a soundtrack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..bench.metrics.image import psnr, ssim
+from ..comparing import PSNR, SSIM, png
+from ..page import Media, Picture, Sound
+from ..page.media import Animation
+from .made import Scores
+from .sounds import SI_SDR, Sounds
+
+CHANNELS = (1, 3, 4)
+FPS, WIDEST = 16.0, 512  # of an animation, where nothing names its frame rate; pixels on the page
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """`values` are (samples, frames, channels, height, width) in [0, 1]; moving ones are video."""
+
+    values: Tensor
+    moving: bool = False
+    fps: float = FPS
+
+    title, metrics = "Look", (PSNR, SSIM)
+
+    @property
+    def noun(self) -> str:
+        return "video" if self.moving else "picture"
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def is_finite(self) -> bool:
+        return bool(self.values.isfinite().all())
+
+    def score(self, reference: Pictures, skipped: set[str]) -> Scores:
+        """PSNR and SSIM of each sample, mean over its frames."""
+        device = "cuda" if torch.cuda.is_initialized() else "cpu"
+        scores: Scores = [[], []]
+        for sample, wanted in zip(self.values, reference.values, strict=True):
+            pairs = [(a[None].to(device), b[None].to(device)) for a, b in zip(sample, wanted)]
+            for metric, values in zip((psnr, ssim), scores):
+                values.append(sum(float(metric(a, b)) for a, b in pairs) / len(pairs))
+        return scores
+
+    def medium(self, i: int, alt: str, reference: Any) -> Media:
+        return self.picture(i, alt)
+
+    def picture(self, i: int, alt: str) -> Picture:
+        from PIL import Image
+
+        pixels = (255 * self.values[i].nan_to_num(0)).round().byte().movedim(1, -1).numpy()
+        images = [Image.fromarray(p.squeeze(-1) if p.shape[-1] == 1 else p) for p in pixels]
+        if not self.moving:
+            return Picture(png(images[0], optimize=False), alt)
+        for image in images:
+            image.thumbnail((WIDEST, WIDEST))
+        return Animation.of(images, alt, self.fps)
+
+
+@dataclass(frozen=True)
+class Films:
+    """Video with its soundtrack."""
+
+    video: Pictures
+    sound: Sounds
+
+    noun, title, metrics = "film", "Look and listen", (PSNR, SI_SDR)
+
+    def __len__(self) -> int:
+        return len(self.video)
+
+    def is_finite(self) -> bool:
+        return self.video.is_finite() and self.sound.is_finite()
+
+    def score(self, reference: Films, skipped: set[str]) -> Scores:
+        seen = self.video.score(reference.video, skipped)
+        return [seen[0], self.sound.score(reference.sound, skipped)[0]]
+
+    def medium(self, i: int, alt: str, reference: Any) -> Media:
+        return Sound(self.video.picture(i, alt).data, alt, self.sound.wav(i))
+
+
+def floats(value: Any) -> Tensor | None:
+    """Arrays, tensors, PIL pictures and lists of them as one tensor (…, channels, height, width).
+
+    None where they are no pictures.
+    """
+    if isinstance(value, (list, tuple)):
+        parts = [part for part in map(floats, value) if part is not None]
+        same = len(parts) == len(value) and len({part.shape for part in parts}) == 1
+        return torch.stack(parts) if same else None
+    if hasattr(value, "convert") and hasattr(value, "mode"):
+        mode = value.mode if value.mode in ("L", "RGB", "RGBA") else "RGB"
+        pixels = np.array(value.convert(mode))
+        return floats(pixels if pixels.ndim == 3 else pixels[..., None])
+    last = isinstance(value, np.ndarray)
+    if last:
+        value = torch.from_numpy(np.ascontiguousarray(value))
+    if not isinstance(value, Tensor) or value.ndim not in (3, 4, 5):
+        return None
+    value = value.detach().cpu()
+    value = value.float() if value.is_floating_point() else value.float() / 255
+    at = channels_at(value.shape, last)
+    return None if at is None else value.movedim(at, -3)
+
+
+def channels_at(shape: Sequence[int], last: bool) -> int | None:
+    """Which dimension the channels are: NumPy has them last, torch before the pixels."""
+    usual = (-1, -3) if last else (-3, -1)
+    places = (*usual, -4) if len(shape) == 5 else usual
+    return next((at for at in places if shape[at] in CHANNELS), None)
