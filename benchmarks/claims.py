@@ -1,6 +1,6 @@
 """What the paper says, and what our models say: python benchmarks/claims.py FOLDER…
 
-Reads the cells of `geoshrink bench run` (those of benchmarks/cells.tar.gz, say) and the table
+Reads the cells of `geoshrink bench run` (those of benchmarks/cells.tar.xz, say) and the table
 benchmarks/fruit.md, and writes benchmarks/CLAIMS.md. Nothing is sampled here.
 """
 
