@@ -160,7 +160,8 @@ def heading(
     return [
         f"# {about.splitlines()[0]}",
         "",
-        f"Made by `python benchmarks/{script}` on {where}: {args.calibration} calibration samples,",
+        f"Made by `python benchmarks/{script} --calibration {args.calibration} --samples "
+        f"{args.samples} --seeds {args.seeds}` on {where}: {args.calibration} calibration samples,",
         f"{args.samples} held-out samples for each of {args.seeds} seeds ({fewer} of both).",
         f"{len(cells)} of {asked} settings have run.",
         *about.splitlines()[3:],

@@ -743,3 +743,8 @@ def test_a_denoiser_passes_arguments_and_attributes_on():
     noise = 10 * torch.ones(1, 5)
     made = k_euler(wrapped, noise, LEVELS, scale=0.5)
     assert torch.equal(made, k_euler(denoiser, noise, LEVELS, scale=0.5))
+
+
+def test_a_denoiser_needs_a_grid():
+    with pytest.raises(ValueError, match="at least two values"):
+        denoised.wrap(lambda x, sigma: x, [], budget=4)

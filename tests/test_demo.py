@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from geoshrink import cli, zoo
 from geoshrink.demo import DIRECT, FRUITS, OURS, PAPER, PLANNED, Settings, run_demo
@@ -11,12 +10,7 @@ from geoshrink.demo import DIRECT, FRUITS, OURS, PAPER, PLANNED, Settings, run_d
 SMALL = Settings(budgets=(4, 5), fruits=("Banana 1", "Kiwi 1"), steps=8)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -23,21 +23,12 @@ from geoshrink.planning.profiling import profile_batch
 from geoshrink.planning.recipes import RULES, direct_plan
 from geoshrink.planning.search import cheapest, shared
 from geoshrink.planning.space import View, gram
+from toy import shifted
 
 T, N, D = 12, 3, 5
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Many small products: threads that wait for each other would take most of the time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def shifted(steps: int, shift: float = 3.0) -> list[float]:
-    return [shift * u / (1 + (shift - 1) * u) for u in (1 - i / steps for i in range(steps + 1))]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def grid_of(kind: str) -> Grid:

@@ -1,6 +1,5 @@
 """Profiles that travel: to other grids, to fewer samples, with the zoo's models; files."""
 
-import math
 import os
 
 import pytest
@@ -11,40 +10,14 @@ from geoshrink import Grid, Plan, Profile, sample, zoo
 from geoshrink.planning import ship
 from geoshrink.planning.resampling import pooled, resampled, subset
 from geoshrink.planning.tournament import decibels
+from toy import Toy, noise, shifted
 
-SIZE = 6
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def shifted(steps: int, shift: float = 3.0) -> list[float]:
-    return [shift * u / (1 + (shift - 1) * u) for u in (1 - i / steps for i in range(steps + 1))]
-
-
-class Toy:
-    def __init__(self, seed: int = 0, rate: float = 2.0):
-        generator = torch.Generator().manual_seed(seed)
-        self.matrix = torch.randn(SIZE, SIZE, generator=generator, dtype=torch.float64)
-        self.rate = rate
-
-    def __call__(self, x: torch.Tensor, sigma: float) -> torch.Tensor:
-        return self.rate * torch.tanh(x @ self.matrix) + math.sin(5 * sigma) * x
-
-
-def noise(samples: int = 8, seed: int = 1) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(samples, SIZE, generator=generator, dtype=torch.float64)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
 def made() -> Profile:
-    return geoshrink.profile(Toy(), noise(), shifted(24), budgets=[8], model="toy", quiet=True)
+    return geoshrink.profile(Toy(), noise(8), shifted(24), budgets=[8], model="toy", quiet=True)
 
 
 def test_resampled_to_its_own_grid_a_profile_is_itself(made):
@@ -61,7 +34,7 @@ def test_other_steps_and_shifts_without_another_profile(made, steps, shift, tmp_
     sigmas = shifted(steps, shift)
     carried, there = (
         made.resample(sigmas),
-        geoshrink.profile(Toy(), noise(), sigmas, budgets=[8], quiet=True),
+        geoshrink.profile(Toy(), noise(8), sigmas, budgets=[8], quiet=True),
     )
     scale = there.grams[0].diagonal(dim1=1, dim2=2).mean()
     assert float((carried.grams[0] - there.grams[0]).abs().mean() / scale) < 0.2
@@ -151,3 +124,8 @@ def test_a_write_that_fails_leaves_nothing_behind(made, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space left"):
         made.save(file)
     assert [f.name for f in tmp_path.iterdir()] == ["toy.json"] and file.read_bytes() == before
+
+
+def test_a_grid_of_one_stage_is_refused(made):
+    with pytest.raises(ValueError, match="two stages or more, got 1"):
+        made.resample([1.0, 0.5])

@@ -16,21 +16,13 @@ from geoshrink.planning.targets import FULL
 from geoshrink.planning.tournament import SLATES, converged, decibels
 from geoshrink.refining import refined_grid, refined_plan
 from geoshrink.solvers import SOLVERS
+from toy import SIZE, Toy, noise, shifted
 
-T, SIZE, F64 = 20, 6, torch.float64
+T, F64 = 20, torch.float64
 ANCHORS = (0, 2, 5, 6, 11, 19)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def shifted(steps: int, shift: float = 3.0) -> list[float]:
-    return [shift * u / (1 + (shift - 1) * u) for u in (1 - i / steps for i in range(steps + 1))]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 GRIDS = {
@@ -38,22 +30,6 @@ GRIDS = {
     "epsilon": Grid.of([0.99 * s for s in shifted(T)], prediction="epsilon", alphas="vp"),
     "sample": Grid.of(shifted(T), prediction="sample", alphas="flow"),
 }
-
-
-class Toy:
-    def __init__(self, seed: int = 0, rate: float = 2.0):
-        generator = torch.Generator().manual_seed(seed)
-        self.matrix = torch.randn(SIZE, SIZE, generator=generator, dtype=F64)
-        self.rate, self.calls = rate, 0
-
-    def __call__(self, x: torch.Tensor, sigma: float) -> torch.Tensor:
-        self.calls += 1
-        return self.rate * torch.tanh(x @ self.matrix) + math.sin(5 * sigma) * x
-
-
-def noise(samples: int = 4, seed: int = 1) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(samples, SIZE, generator=generator, dtype=F64)
 
 
 @pytest.fixture(scope="module")

@@ -14,38 +14,15 @@ from geoshrink.planning.choosing import interpolated, leave_one_out
 from geoshrink.planning.profiles import Trial
 from geoshrink.planning.recipes import BASELINES, direct_plan
 from geoshrink.planning.tournament import SLATE, decibels, entrants
+from toy import SIZE, Toy, noise
 
-STEPS, SIZE = 20, 6
+STEPS = 20
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Many small products: threads that wait for each other would take most of the time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 SIGMAS = [3 * u / (1 + 2 * u) for u in (1 - i / STEPS for i in range(STEPS + 1))]
-
-
-class Toy:
-    """A small curved flow in double precision that counts its calls."""
-
-    def __init__(self, seed: int = 0, rate: float = 2.0):
-        generator = torch.Generator().manual_seed(seed)
-        self.matrix = torch.randn(SIZE, SIZE, generator=generator, dtype=torch.float64)
-        self.rate, self.calls = rate, 0
-
-    def __call__(self, x: torch.Tensor, sigma: float) -> torch.Tensor:
-        self.calls += 1
-        return self.rate * torch.tanh(x @ self.matrix) + math.sin(5 * sigma) * x
-
-
-def noise(samples: int = 4, seed: int = 1) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(samples, SIZE, generator=generator, dtype=torch.float64)
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,7 @@ from geoshrink.planning.recipes import BASELINES
 NAMES = ("fruit", "motion", "digits-audio", "objects", "fruit-latent", "fruit-epsilon", "fruit-x0")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -1678,3 +1678,8 @@ def test_a_plan_decides_everything(options, message):
 def test_a_grid_decides_what_a_grid_decides(options):
     with pytest.raises((TypeError, ValueError), match=next(iter(options))):
         Run(Grid.of(SIGMAS), 8, **options)
+
+
+def test_a_reserve_that_leaves_nothing_to_plan_is_quoted():
+    with pytest.raises(ValueError, match="reserve=9 leaves -3 of a budget of 6"):
+        Run([1 - i / 12 for i in range(13)], 6, reserve=9)

@@ -62,7 +62,14 @@ class Run:
             self.plan = sigmas
         else:
             check_options(options)
-            planned = budget - reserve if reserve and budget is not None else budget
+            planned = budget
+            if reserve and budget is not None:
+                planned = whole(budget, "budget") - reserve
+                if planned < 2:
+                    raise ValueError(
+                        f"reserve={reserve} leaves {planned} of a budget of {budget} to be "
+                        "planned: keep fewer in hand"
+                    )
             self.plan = Plan.of(sigmas, planned, **options)
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(

@@ -40,7 +40,7 @@ def wrap(
     runs the model, and so do all calls after it; a call at σ_0 begins a new run.
     """
     levels = numbers(sigmas)
-    if plan is None and not {"prediction", "alphas"} & set(options) and levels[0] > 1:
+    if plan is None and not {"prediction", "alphas"} & set(options) and max(levels, default=0) > 1:
         options = {**options, "prediction": "epsilon", "alphas": "ve"}
     plan, times, note = stages_of(levels, None, budget, plan, options)
     return Denoiser(model, Stages(plan, times, note, mask, dtype))

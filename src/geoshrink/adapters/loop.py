@@ -23,6 +23,7 @@ from ..plan import Plan
 from ..report import ADVICE, Report
 from ..run import Run
 from .memory import Memory
+from .options import check_plan
 from .stack import stack
 
 if TYPE_CHECKING:
@@ -352,15 +353,5 @@ def check_refined(plan: Plan, scheduler: Any) -> Plan:
         raise ValueError(
             f"the plan is refined, which is for Euler, not {type(scheduler).__name__}: plan with "
             "target='run', or leave out refine"
-        )
-    return plan
-
-
-def check_plan(plan: Plan, grid: Grid) -> Plan:
-    mine, theirs = plan.grid.tracks[0].sigmas, grid.tracks[0].sigmas
-    if len(mine) != len(theirs) or max(abs(a - b) for a, b in zip(mine, theirs)) > 1e-3:
-        raise ValueError(
-            f"the plan was made for {plan.steps} stages from σ = {mine[0]:g}, this run has "
-            f"{grid.steps} from {theirs[0]:g}: make the plan for this grid"
         )
     return plan

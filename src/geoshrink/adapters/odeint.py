@@ -17,7 +17,7 @@ from ..grid import Grid
 from ..plan import Plan
 from ..report import Report
 from ..run import check_options
-from .stages import Stages, check_plan
+from .stages import Stages, check_regimes
 
 logger = logging.getLogger("geoshrink")
 
@@ -135,7 +135,7 @@ def stages_of(
     if plan is not None:
         if budget is not None or options:
             raise ValueError("a plan decides everything: leave out the other options")
-        plan = check_plan(plan, Grid.of(times))
+        plan = check_regimes(plan, Grid.of(times))
     else:
         plan = Plan.of(times, budget, **options)
     return (plan if reason is None else Plan.of(times)), times, reason

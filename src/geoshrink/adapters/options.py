@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..grid import Grid
 from ..plan import Plan
 
 DEFAULT_SPEEDUP = 3.0
@@ -48,3 +49,14 @@ def trial_grid(options: dict[str, Any]) -> list[float]:
     elif isinstance(anchors, (tuple, list)) and anchors:
         steps = max(steps, int(anchors[-1]) + 1)
     return [1 - i / steps for i in range(steps + 1)]
+
+
+def check_plan(plan: Plan, grid: Grid) -> Plan:
+    """The plan, if it was made for a grid like this one."""
+    mine, theirs = plan.grid.tracks[0].sigmas, grid.tracks[0].sigmas
+    if len(mine) != len(theirs) or max(abs(a - b) for a, b in zip(mine, theirs)) > 1e-3:
+        raise ValueError(
+            f"the plan was made for {plan.steps} stages from σ = {mine[0]:g}, this run has "
+            f"{grid.steps} from {theirs[0]:g}: make the plan for this grid"
+        )
+    return plan

@@ -19,6 +19,7 @@ from ..grid import Grid
 from ..plan import Plan
 from ..report import ADVICE, Report
 from ..run import Run
+from .options import check_plan
 
 FEW_STAGES = 5
 logger = logging.getLogger("geoshrink")
@@ -155,17 +156,13 @@ def plan_of(
     if reason is not None:
         return Plan.of(grid), f"{reason}: every stage is queried"
     if "plan" in options:
-        return check_plan(options["plan"], grid), None
+        return check_regimes(options["plan"], grid), None
     return Plan.of(grid, **options), None
 
 
-def check_plan(plan: Plan, grid: Grid) -> Plan:
-    mine, theirs = plan.grid.tracks[0].sigmas, grid.tracks[0].sigmas
-    if len(mine) != len(theirs) or max(abs(a - b) for a, b in zip(mine, theirs)) > 1e-3:
-        raise ValueError(
-            f"the plan was made for {plan.steps} stages from σ = {mine[0]:g}, this run has "
-            f"{grid.steps} from {theirs[0]:g}: make the plan for this grid"
-        )
+def check_regimes(plan: Plan, grid: Grid) -> Plan:
+    """The plan, if it was made for a grid like this one and knows where guidance switches."""
+    check_plan(plan, grid)
     missing = [start for start in grid.regimes if start not in plan.grid.regimes]
     if missing:
         raise ValueError(

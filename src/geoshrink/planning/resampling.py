@@ -27,6 +27,8 @@ def resampled(profile: Profile, grid: Grid) -> Profile:
             f"a profile of {kinds[0]} outputs and {len(profile.grid.regimes)} switches cannot be "
             f"resampled to {kinds[1]} and {len(grid.regimes)}: profile the model on that grid"
         )
+    if grid.steps < 2:
+        raise ValueError(f"a profile is resampled to two stages or more, got {grid.steps}")
     rows = [rows_between(profile.grid, grid, i) for i in range(profile.slots)]
     places = nearest_stages(profile, grid)
     batches = tuple(
