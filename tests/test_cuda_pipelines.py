@@ -17,10 +17,12 @@ pytest.importorskip("accelerate")
 pytest.importorskip("diffusers")
 
 from accelerate import hooks
+from diffusers import FlowMatchEulerDiscreteScheduler
 from diffusers.hooks import group_offloading
 
 from geoshrink import accelerate
 from geoshrink.adapters.diffusers import find_denoisers, find_schedulers
+from geoshrink.adapters.scheduling import numbers, read_ahead
 from hosts import image, video
 from hosts.check import attributes, run, same
 
@@ -173,3 +175,28 @@ def test_a_placed_pipeline(monkeypatch, name, place, dtype):
     assert same(alone, run(pipe, kwargs, steps=STEPS))
     assert log.take() == [offloaded] * STEPS
     assert attributes(pipe) == before
+
+
+# --- reading σ -----------------------------------------------------------------------------------
+
+
+def test_sigmas_are_read_from_the_copy_that_was_sent_ahead():
+    scheduler = FlowMatchEulerDiscreteScheduler()
+    scheduler.set_timesteps(STEPS, device=DEVICE)
+    read_ahead(scheduler)
+    busy = torch.cuda.Event()
+    torch.cuda._sleep(1_000_000_000)  # half a second of somebody else's work
+    busy.record()
+    read = numbers(scheduler.sigmas)
+    assert not busy.query()
+    assert read == scheduler.sigmas.double().tolist()
+
+
+def test_sigmas_that_were_changed_since_are_read_anew():
+    scheduler = FlowMatchEulerDiscreteScheduler()
+    scheduler.set_timesteps(STEPS, device=DEVICE)
+    read_ahead(scheduler)
+    scheduler.sigmas[1] = 0.125
+    assert numbers(scheduler.sigmas)[1] == 0.125
+    scheduler.set_timesteps(STEPS, device=DEVICE)
+    assert numbers(scheduler.sigmas)[1] != 0.125

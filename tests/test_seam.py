@@ -842,3 +842,37 @@ def test_a_run_that_is_not_to_be_trusted_warns(caplog, monkeypatch):
         call(pipe, kwargs)
     assert reported(handle).doubtful and "do not trust this run" in str(reported(handle))
     assert any("do not trust" in r.getMessage() for r in caplog.records)
+
+
+def test_a_pipeline_is_told_at_its_very_end(caplog, monkeypatch):
+    """Reading the self-check waits for the device: nothing of the pipeline may come after it."""
+    monkeypatch.setattr("geoshrink.report.DOUBTFUL", 1e-9)
+    pipe, kwargs = tiny("FluxPipeline")
+    ends, kind = [], type(pipe)
+    plain = kind.maybe_free_model_hooks
+    monkeypatch.setattr(
+        kind, "maybe_free_model_hooks", lambda self: (ends.append(len(caplog.records)), plain(self))
+    )
+    with accelerated(pipe, budget=BUDGET):
+        call(pipe, kwargs)
+        assert ends == [0] and len(caplog.records) == 1
+
+
+def test_a_pipeline_that_never_frees_its_models_is_told_all_the_same(caplog, monkeypatch):
+    monkeypatch.setattr("geoshrink.report.DOUBTFUL", 1e-9)
+    monkeypatch.setattr("geoshrink.adapters.loop.names_in", lambda host, method: ())
+    pipe, kwargs = tiny("FluxPipeline")
+    with accelerated(pipe, budget=BUDGET):
+        call(pipe, kwargs)
+        assert len(caplog.records) == 1
+
+
+def test_a_cache_applied_by_hand_after_us_is_refused():
+    hooks = pytest.importorskip("diffusers.hooks")
+    pipe, kwargs = tiny("FluxPipeline")
+    with accelerated(pipe, budget=BUDGET):
+        config = hooks.FirstBlockCacheConfig(threshold=0.1)
+        hooks.apply_first_block_cache(pipe.transformer, config)
+        with pytest.raises(ValueError, match="has a cache enabled"):
+            call(pipe, kwargs)
+        assert not intercepted(pipe)

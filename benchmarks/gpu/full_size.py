@@ -58,9 +58,20 @@ class Bench:
             m for n, m in self.pipe.transformer.named_modules() if n.endswith("attn.to_q")
         ]
         last[-1].register_forward_pre_hook(self.count)
+        self.marks: dict[
+            str, tuple[float, Any]
+        ] = {}  # the first call and the last, host and device
+        self.pipe.transformer.register_forward_pre_hook(lambda *_: self.mark("first"))
+        self.pipe.transformer.register_forward_hook(lambda *_: self.mark("last"))
 
     def count(self, *_: Any) -> None:
         self.counted += 1
+
+    def mark(self, name: str) -> None:
+        if self.cuda and (name == "last" or name not in self.marks):
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self.marks[name] = time.perf_counter(), event
 
     def wait(self) -> None:
         if self.cuda:
@@ -87,6 +98,7 @@ class Bench:
             self.wait()
             if self.cuda:
                 torch.cuda.reset_peak_memory_stats()
+            self.marks.clear()
             self.counted, begun = 0, time.perf_counter()
             self.run(self.call, steps)
             self.wait()
@@ -94,6 +106,10 @@ class Bench:
             peak = torch.cuda.max_memory_allocated() if self.cuda else 0
             report = getattr(handle, "report", None)
         found = {"seconds": seconds, "evaluations": self.counted, "peak_bytes": peak}
+        if self.marks:  # nothing runs on the device before the first call
+            before = self.marks["first"][0] - begun
+            calls = self.marks["first"][1].elapsed_time(self.marks["last"][1]) / 1e3
+            found |= {"before": before, "calls": calls, "after": seconds - before - calls}
         return found | ({} if report is None else {"held_bytes": report.bytes_held})
 
     def stages(self, method: Method) -> dict[str, Any]:

@@ -21,6 +21,7 @@ and kernel launches are those of one skipped stage, measured on a small latent; 
 one step of the same pipeline whose transformer costs nothing, so the rest is the method's. A rival
 has the schedule of its own kind that makes the same number of evaluations.
 """
+WHERE = ("before", "calls", "after")
 
 
 KERNELS = ("anchor", "skipped stage", "collapsed cell", "torch skipped stage", "torch.addcmul")
@@ -75,7 +76,23 @@ def table(model: str, lines: dict[tuple[str, str], list[dict]]) -> list[str]:
         ]
         rows.append(f"| {method} | " + " | ".join(cells) + " |")
     kernel = lines.get((model, "attention"), [{}])[-1].get("attention")
-    return [*rows, "", f"Attention: {kernel}.", ""]
+    rows += ["", f"Attention: {kernel}.", ""]
+    parts = {m: [of(m, part) for part in WHERE] for m in ("direct", "ours")}
+    if None not in (*parts["direct"], *parts["ours"]):
+        each = [
+            f"{method} {' + '.join(f'{1e3 * part:.1f}' for part in found)} ms"
+            for method, found in parts.items()
+        ]
+        text = "Before the first call + from there to the end of the last one + after it: "
+        rows += [f"{text}{', '.join(each)}."]
+        skipped = MODELS[model].steps - MODELS[model].budget
+        if alone[0] is not None:
+            rows += [
+                f"The pipeline's own {skipped} further steps, without a model, take the host "
+                f"{skipped * alone[0] / 1e3:.1f} ms."
+            ]
+        rows += [""]
+    return rows
 
 
 def kernels(lines: list[dict]) -> list[str]:
@@ -105,6 +122,10 @@ def kernels(lines: list[dict]) -> list[str]:
                 f"- `sample()` with a model of {line['seconds']} s a call: {line['of T/B']:.4f} of "
                 "T/B, waiting for the device being an error"
             )
+        elif line["measure"] == "graphs":
+            found = {key: value for key, value in line.items() if key != "measure"}
+            each = [f"{k} {v}" if isinstance(v, str) else f"{k} {v:.1e}" for k, v in found.items()]
+            text.append(f"- `sample()` in a CUDA graph, over a compiled model: {'; '.join(each)}")
     return text
 
 

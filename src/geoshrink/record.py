@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +62,9 @@ class Record:
         return any(stage == n for stage, _ in self.reasons)
 
 
-def on_host(record: Record) -> Record:
+def on_host(record: Record, names: Sequence[str] = TENSORS) -> Record:
     """The record with its tensors on the host: one copy for all of a kind, and one wait."""
-    columns = {name: getattr(record, name) for name in TENSORS}
+    columns = {name: getattr(record, name) for name in names}
     kinds: dict[tuple, list[Tensor]] = {}
     for t in {id(t): t for c in columns.values() for row in c.values() for t in row}.values():
         if t is not None and not t.is_meta and not t.is_cpu:

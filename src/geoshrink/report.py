@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from torch import Tensor
@@ -99,7 +99,7 @@ class Report:
 
         On the fruit model runs above this limit are mostly below 25 dB (benchmarks/selfcheck.md).
         """
-        return self.self_check is not None and self.self_check > DOUBTFUL
+        return is_doubtful(self.self_check)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -137,14 +137,16 @@ class Report:
         return "\n".join(lines + [f"  stage {n}: {reason}" for n, reason in self.reasons])
 
 
-def is_doubtful(record: Record) -> bool:
-    """What the report would say, from the errors alone. Reads the device."""
-    stages = [
+def self_check(record: Record) -> float | None:
+    """What the report would say, from the errors alone."""
+    return late_errors(
         Stage(n, slot, 0.0, True, error=mean(error))
-        for n, row in on_host(record).errors.items()
+        for n, row in record.errors.items()
         for slot, error in enumerate(row)
-    ]
-    check = late_errors(stages)
+    )
+
+
+def is_doubtful(check: float | None) -> TypeGuard[float]:
     return check is not None and check > DOUBTFUL
 
 

@@ -15,7 +15,7 @@ from .outputs import flatten, keys_of, structure
 from .plan import Plan
 from .record import Record, on_host
 from .refining import RefinedHistory, history_of
-from .report import Report, is_doubtful
+from .report import Report, self_check
 from .reserve import Reserve
 from .sharding import check_group
 from .slot import kind_of
@@ -101,10 +101,9 @@ class Run:
         return known[2]
 
     @property
-    def doubtful(self) -> bool:
-        """What the report says of the latest run. Reads the device once, also for the report."""
-        self._record = on_host(self._record)
-        return is_doubtful(self._record)
+    def self_check(self) -> float | None:
+        """The report's, without the rest of it. Reads the device, once."""
+        return self_check(on_host(self._record, ["errors"]))
 
     def reset(self) -> None:
         """Forgets every tensor. The report of the latest run stays until the next one begins."""

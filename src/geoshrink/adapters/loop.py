@@ -20,16 +20,18 @@ from torch import Tensor, nn
 from ..grid import Grid
 from ..outputs import children
 from ..plan import Plan
-from ..report import ADVICE, Report
+from ..report import ADVICE, Report, is_doubtful
 from ..run import Run
 from .memory import Memory
 from .options import check_plan
+from .scheduling import read_ahead
 from .stack import stack
 
 if TYPE_CHECKING:
     from .seam import Seam
 
 EULER = ("EulerDiscreteScheduler", "FlowMatchEulerDiscreteScheduler")  # x' = x + h·output
+LAST = "maybe_free_model_hooks"  # what a diffusers pipeline calls before it returns
 logger = logging.getLogger("geoshrink")
 
 
@@ -61,13 +63,14 @@ class Loop:
         self.queried: list[int] = []
         self.notes: list[tuple[int, str]] = []
         self.forced = False
-        self.finished = False
+        self.finished = self.told = False
 
     @property
     def stage(self) -> int:
         return (self.rounds - 1) // self.order
 
     def add_scheduler(self, scheduler: Any) -> None:
+        read_ahead(scheduler)
         if all(scheduler is not other for other in self.schedulers):
             self.schedulers.append(scheduler)
 
@@ -109,6 +112,8 @@ class Loop:
         if not self.skipping:
             self.remember_frames()
         output = call(*args, **kwargs)
+        if self.exact_calls is None and len(self.calls) == 1:
+            self.seam.check_hooks()
         if self.skipping:
             self.note("a denoiser call that no exact stage had made: it was run")
         else:
@@ -275,25 +280,34 @@ class Loop:
     # -- what happened
 
     def finish(self) -> None:
-        """After the last round the denoisers are their own again; one line says what was done."""
+        """After the last round the denoisers are their own again."""
         self.seam.release()
         self.under = None
         if self.finished or not self.runs:
             return
-        first = next(iter(self.runs.values()))
-        if not logger.isEnabledFor(logging.INFO) and not first.doubtful:
-            self.finished = True  # nobody reads the report here, and it takes a millisecond
-            return
-        if (report := self.report()) is None:
-            return
         self.finished = True
-        faster = f", {report.steps / max(1, report.evaluations):.1f}×"
-        logger.info("geoshrink: %s%s", report.summary(), faster if report.predicted else "")
-        for _, reason in self.notes:
-            logger.info("geoshrink: %s", reason)
-        if report.doubtful:
-            percent = 100 * (report.self_check or 0)
-            logger.warning("geoshrink: self-check %.0f%%: %s", percent, ADVICE)
+        host = self.host()
+        hooked = self.counted and LAST in vars(host)
+        if not hooked or LAST not in names_in(host, self.seam.reader.method):
+            self.tell()
+
+    def tell(self) -> None:
+        """One line says what was done, and a warning if it is not to be trusted. Waits for the
+        device, so it is the host's last act where it has one.
+        """
+        if self.told:
+            return
+        self.told = True
+        check = next(iter(self.runs.values())).self_check
+        if logger.isEnabledFor(logging.INFO):  # else nobody reads it here, and it takes its time
+            report = self.report()
+            assert report is not None
+            faster = f", {report.steps / max(1, report.evaluations):.1f}×"
+            logger.info("geoshrink: %s%s", report.summary(), faster if report.predicted else "")
+            for _, reason in self.notes:
+                logger.info("geoshrink: %s", reason)
+        if is_doubtful(check):
+            logger.warning("geoshrink: self-check %.0f%%: %s", 100 * check, ADVICE)
 
     def note(self, reason: str) -> None:
         self.notes.append((self.stage, reason))
@@ -318,6 +332,12 @@ def switches_of(host: Any) -> list[str]:
     """The names of the host's own switches (do_classifier_free_guidance …)."""
     names = [n for n in dir(type(host)) if n.startswith("do_")]
     return [n for n in names if isinstance(getattr(type(host), n), property)]
+
+
+def names_in(host: Any, method: str) -> tuple[str, ...]:
+    """The names that the host's method that loops uses."""
+    plain = inspect.unwrap(getattr(type(host), method))
+    return getattr(getattr(plain, "__code__", None), "co_names", ())
 
 
 def bool_of(host: Any, name: str) -> bool | None:

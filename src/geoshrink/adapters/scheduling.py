@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ..grid import Grid
 
@@ -23,6 +25,8 @@ NOT_SOLVERS = (
 #: Solvers in σ whose x is x₀ + σ·ε.
 EXPLODING = ("Euler", "Heun", "KDPM2", "LMS")
 PREDICTIONS = {"v_prediction": "v", "sample": "sample"}
+#: (σ on the host, when they are there, the version they are of) of σ on a device.
+AHEAD: Any = WeakIdKeyDictionary()
 
 
 def check_step(scheduler: Any) -> None:
@@ -93,6 +97,25 @@ def first_index(scheduler: Any, timestep: Any) -> int:
     return int(found[0]) if len(found) else 0
 
 
+def read_ahead(scheduler: Any) -> None:
+    """Sends σ to the host before the model is called, so that nobody waits for it to read them."""
+    sigmas = getattr(scheduler, "sigmas", None)
+    if isinstance(sigmas, Tensor) and sigmas.is_cuda and not sigmas.is_inference():
+        host, there = sigmas.to("cpu", non_blocking=True), torch.cuda.Event()
+        there.record(torch.cuda.current_stream(sigmas.device))
+        AHEAD[sigmas] = host, there, sigmas._version
+
+
+def numbers(times: Any) -> list[float]:
+    """The values of a tensor, from the copy that was sent ahead where it is still true."""
+    if times in AHEAD:
+        host, there, version = AHEAD[times]
+        if times._version == version:
+            there.synchronize()
+            times = host
+    return torch.as_tensor(times).double().tolist()
+
+
 def said(scheduler: Any) -> str:
     """What a scheduler's config says of the model's outputs."""
     return getattr(scheduler, "config", {}).get("prediction_type", "")
@@ -115,7 +138,7 @@ def coordinate(scheduler: Any) -> tuple[list[float], bool]:
     )
     sigmas = getattr(scheduler, "sigmas", None)
     if sigmas is not None and len(sigmas) == len(scheduler.timesteps) + 1:
-        return torch.as_tensor(sigmas).double().tolist(), flow
+        return numbers(sigmas), flow
     times = torch.as_tensor(scheduler.timesteps).double()
     products = getattr(scheduler, "alphas_cumprod", None)
     if products is not None and times.max() < len(products):

@@ -18,7 +18,7 @@ from torch import nn
 from ..grid import Grid
 from ..report import Report
 from ..retention import Blocks
-from .loop import Loop
+from .loop import LAST, Loop
 from .stack import caller, running
 
 
@@ -69,6 +69,7 @@ class Seam:
                 f"{type(self.host()).__name__} is in the middle of a run: accelerate it before"
             )
         self.check_caches()
+        self.check_hooks()
         for scheduler in self.schedulers:
             before = getattr(scheduler.__dict__.get("step"), "seam", None)
             if before is not None:
@@ -79,8 +80,8 @@ class Seam:
         host = self.host()
         if callable(getattr(type(host), "progress_bar", None)):
             self.hook(host, "progress_bar", self.on_progress_bar)
-        if callable(getattr(type(host), "maybe_free_model_hooks", None)):
-            self.hook(host, "maybe_free_model_hooks", self.on_end)
+        if callable(getattr(type(host), LAST, None)):
+            self.hook(host, LAST, self.on_end)
 
     def hook(self, owner: Any, name: str, handler: Callable) -> None:
         before = owner.__dict__.get(name)
@@ -145,10 +146,16 @@ class Seam:
         return self.bar
 
     def on_end(self, host: Any, original: Callable, args: tuple, kwargs: dict) -> Any:
-        """A pipeline's last act: a loop that has not begun will not begin any more."""
-        if self.loop is not None and not self.loop.rounds and self.mine(self.loop):
+        """A pipeline's last act: what was done is told once the device has nothing left to do, and
+        a loop that has not begun will not begin any more.
+        """
+        loop = self.loop
+        if loop is not None and not loop.rounds and self.mine(loop):
             self.abort()
-        return original(*args, **kwargs)
+        result = original(*args, **kwargs)
+        if loop is not None and loop.finished and host is loop.host():
+            loop.tell()
+        return result
 
     def show(self, exact: int) -> None:
         """The host's own progress bar says how many stages were queried."""
@@ -192,16 +199,19 @@ class Seam:
     def check_caches(self) -> None:
         """Two accelerators over one model would each spoil what the other measures."""
         for module in self.denoisers:
-            remedy = None
             if getattr(getattr(module, "_orig_mod", module), "_is_cached", False):
-                remedy = "cache_dit.disable_cache(pipe)"
-            elif cached(module):
-                remedy = "its disable_cache()"
-            if remedy is not None:
-                raise ValueError(
-                    f"{type(module).__name__} has a cache enabled; use one or the other: call "
-                    f"{remedy} first, or remove() geoshrink"
-                )
+                raise cached(module, "cache_dit.disable_cache(pipe)")
+            kind = type(getattr(module, "_cache_config", None)).__name__
+            if getattr(module, "is_cache_enabled", False) and kind != "TextKVCacheConfig":
+                raise cached(module, "its disable_cache()")
+
+    def check_hooks(self) -> None:
+        """The same for a cache that was applied by hand. Takes a millisecond on a large model, so
+        in a run it is done behind the first call.
+        """
+        for module in self.denoisers:
+            if caching(module):
+                raise cached(module, "its disable_cache()")
 
     # -- the loop's beginning and end
 
@@ -209,6 +219,7 @@ class Seam:
         """Keeps the report of the loop that has ended, and lets everything else of it go."""
         loop = self.loop
         if loop is not None and loop.finished:
+            loop.tell()
             self.finished.append(loop.report)  # made when asked for: the next run begins now
         elif loop is not None and (report := loop.report()) is not None:
             self.finished.append(lambda: report)
@@ -237,16 +248,20 @@ class Seam:
         self.intercepted = []
 
 
-def cached(module: nn.Module) -> bool:
-    """Whether one of diffusers' caches is at work in a module, enabled or applied by hand.
+def cached(module: nn.Module, remedy: str) -> ValueError:
+    return ValueError(
+        f"{type(module).__name__} has a cache enabled; use one or the other: call {remedy} first, "
+        "or remove() geoshrink"
+    )
+
+
+def caching(module: nn.Module) -> bool:
+    """Whether a hook of one of diffusers' caches is in a module.
 
     The cache of text keys is exact and may stay: nothing is predicted by it.
     """
-    kind = type(getattr(module, "_cache_config", None)).__name__
-    if getattr(module, "is_cache_enabled", False) and kind != "TextKVCacheConfig":
-        return True
     parts = [module]
-    for part in parts:  # at the start of every run, so not by modules() and getattr: 2 ms, not 8
+    for part in parts:  # not by modules() and getattr, which take four times as long
         parts += [child for child in part._modules.values() if child is not None]
         for name in getattr(part.__dict__.get("_diffusers_hook"), "hooks", ()):
             predicts = any(word in name for word in ("cache", "broadcast", "fbc_"))

@@ -4,6 +4,9 @@ per sample.
 Reductions are in two stages of fixed shape, without atomics, so equal inputs give equal bits: every
 program adds up its part in float32 (float64 for such outputs), then one program per sample adds up
 the parts in float64.
+
+A kernel is compiled anew for every kind of argument it is given, in a tenth of a second, so what
+differs from stage to stage (the place of ω in its table, the length of a cell) is kept out of that.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from torch import Tensor
 
 from ..retention import Rule, Statistics
 
-BLOCK = 2048
-MOST_PARTS = 1024
+BLOCK = 4096
+MOST_PARTS = 4096
 SUMS = 5  # ‖Δz‖², ⟨Δz, Δz⁻⟩, ‖ẑ − z‖², ‖z‖², and how many coordinates are not finite
 SMALL = {"enable_fp_fusion": False}  # products are rounded, as torch rounds them
 LAUNCH = {**SMALL, "num_warps": 8}
@@ -35,21 +38,26 @@ class Anchor(NamedTuple):
     finite: Tensor  # whether the output is
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["omega", "parts"])
 def anchor_kernel(
     v, z, dz, omega, sums, size, span, parts,
-    FIRST: tl.constexpr, HOLD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    FIRST: tl.constexpr, HOLD: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
-    """Δz ← v − z and z ← v for one part of one sample, and its share of the sums."""
+    """Δz ← v − z and z ← v for one part of one sample, and its share of the sums.
+
+    A row is what one thread loads at once, so each thread adds up its own and keeps five numbers.
+    """
     part, sample = tl.program_id(0), tl.program_id(1)
-    S = tl.zeros((BLOCK,), WIDE)
-    D = tl.zeros((BLOCK,), WIDE)
-    E = tl.zeros((BLOCK,), WIDE)
-    V = tl.zeros((BLOCK,), WIDE)
-    N = tl.zeros((BLOCK,), WIDE)
+    S = tl.zeros((ROWS,), WIDE)
+    D = tl.zeros((ROWS,), WIDE)
+    E = tl.zeros((ROWS,), WIDE)
+    V = tl.zeros((ROWS,), WIDE)
+    N = tl.zeros((ROWS,), WIDE)
+    block = tl.arange(0, ROWS)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
     w = tl.full((), 0.0, WIDE) if HOLD else tl.load(omega + sample).to(WIDE)
-    for at in range(0, span, BLOCK):
-        index = part.to(tl.int64) * span + at + tl.arange(0, BLOCK)
+    for at in range(0, span, ROWS * VECTOR):
+        index = part.to(tl.int64) * span + at + block
         inside = index < size
         place = sample.to(tl.int64) * size + index
         given = tl.load(v + place, mask=inside, other=0.0)
@@ -59,14 +67,14 @@ def anchor_kernel(
         d = held.to(WIDE)
         if not FIRST:
             before = tl.load(dz + place, mask=inside, other=0.0).to(WIDE)
-            D += d * before
+            D += tl.sum(d * before, 1)
             if not HOLD:
                 predicted = (old + w * before).to(v.dtype.element_ty).to(WIDE)
         wrong = predicted - new
-        S += d * d
-        E += wrong * wrong
-        V += new * new
-        N += tl.where(tl.abs(new) < float("inf"), 0.0, 1.0).to(WIDE)
+        S += tl.sum(d * d, 1)
+        E += tl.sum(wrong * wrong, 1)
+        V += tl.sum(new * new, 1)
+        N += tl.sum(tl.where(tl.abs(new) < float("inf"), 0.0, 1.0).to(WIDE), 1)
         tl.store(dz + place, held, mask=inside)
         tl.store(z + place, given, mask=inside)
     row = sums + sample * parts + part
@@ -78,7 +86,7 @@ def anchor_kernel(
     tl.store(row + 4 * step, tl.sum(N, 0).to(tl.float64))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["before", "parts"])
 def total_kernel(
     sums, before, found, flags, parts, FIRST: tl.constexpr, PARTS: tl.constexpr
 ):  # fmt: skip
@@ -113,7 +121,7 @@ def clear_kernel(dz, flags, size, span, BLOCK: tl.constexpr):
             tl.store(dz + sample.to(tl.int64) * size + index, zero, mask=index < size)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["S", "P", "D", "table", "stages", "stride"])
 def retain_kernel(
     S, P, D, table, omega, turned, stages, stride, value, beta, kappa, eps_s,
     RULE: tl.constexpr, SIGNED: tl.constexpr, CLAMP: tl.constexpr, STAGES: tl.constexpr,
@@ -153,7 +161,7 @@ def retain_kernel(
     tl.store(omega + stage * samples + sample, w, mask=stage < stages)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["omega"])
 def combine_kernel(
     out, x, z, dz, omega, a, c, size,
     MOVES: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
@@ -195,16 +203,17 @@ def anchor(
     sums = torch.empty(SUMS, samples, parts, dtype=torch.float64, device=v.device)
     found = torch.empty(4, samples, dtype=wide, device=v.device)
     flags = torch.empty(2, samples, dtype=torch.uint8, device=v.device)
-    first = before is None
+    first, vector = before is None, 16 // v.element_size()
     with torch.cuda.device_of(v):
         anchor_kernel[(parts, samples)](
             v, z, dz, sums if omega is None else omega, sums, size, span, parts,
-            FIRST=first, HOLD=omega is None, WIDE=WIDE[wide], BLOCK=BLOCK, **LAUNCH,
+            FIRST=first, HOLD=omega is None, WIDE=WIDE[wide],
+            ROWS=BLOCK // vector, VECTOR=vector, **LAUNCH,
         )  # fmt: skip
         total = sums if reduce is None else reduce(sums.sum(2, keepdim=True))
         total_kernel[(samples,)](
             total, found if first else before, found, flags, total.shape[2],
-            FIRST=first, PARTS=triton.next_power_of_2(total.shape[2]), **SMALL,
+            FIRST=first, PARTS=MOST_PARTS, **SMALL,
         )  # fmt: skip
         clear_kernel[(parts, samples)](dz, flags, size, span, BLOCK=BLOCK, **LAUNCH)
     S, P, D, error = found.unbind()
@@ -227,7 +236,7 @@ def retain(rule: Rule, stats: Statistics, table: Tensor) -> tuple[Tensor, Tensor
             *stats, table, omega, turned, stages, table.stride(0),
             rule.value, rule.beta, rule.kappa, rule.eps_s,
             RULE=rule.name, SIGNED=rule.signed, CLAMP=rule.clamp,
-            STAGES=triton.next_power_of_2(stages), **SMALL,
+            STAGES=max(64, triton.next_power_of_2(stages)), **SMALL,
         )  # fmt: skip
     return omega, turned
 
@@ -248,9 +257,12 @@ def combine(
 
 
 def check(dtype: torch.dtype, device: torch.device) -> None:
-    """Compiles the smallest case, so that what is missing shows at once."""
-    v = torch.ones(1, 2, dtype=dtype, device=device)
+    """Compiles what a run needs on the smallest case, so that what is missing shows at once."""
+    v = torch.ones(1, 16, dtype=dtype, device=device)
     wide = torch.promote_types(dtype, torch.float32)
-    found = anchor(v, v.clone(), v.clone(), None, None, wide)
-    retain(Rule(), found.stats, torch.ones(2, 2, dtype=wide, device=device))
-    combine(v, v, torch.ones(1, dtype=wide, device=device))
+    stats = anchor(v, v.clone(), v.clone(), None, None, wide).stats
+    if retains(Rule(), stats):
+        retain(Rule(), stats, torch.ones(2, 2, dtype=wide, device=device))
+    omega = torch.ones(1, dtype=wide, device=device)
+    anchor(v, v.clone(), v.clone(), omega, stats.S, wide)
+    combine(v, v, omega)
