@@ -42,7 +42,7 @@ lint: .venv/test.done
 # (hy3dgen under Tencent's community licence, tangoflux for research only).
 .venv/extra.done: .venv/test.done
 	-$(PIP) triton
-	-$(PIP) --no-deps hy3dgen tangoflux
+	-$(PIP) --no-deps hy3dgen tangoflux cache-dit==1.5.3 hicache-pp==1.3.0
 	touch $@
 
 clean:

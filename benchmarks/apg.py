@@ -26,6 +26,7 @@ from geoshrink import METHODS, Run, zoo
 from geoshrink.bench.metrics.audio import si_sdr
 
 MOMENTUM, STEPS, SHIFT, BUDGETS = -0.75, 40, 3.0, (10, 20)
+OURS: dict[str, Any] = dict(anchors="sigma", rule="signed chordal")
 SETTINGS = [(7.0, 2.5), (3.0, 2.5), (7.0, math.inf)]  # w, R
 ORIGIN = """
 Catching up, which geoshrink does, was found on eight samples of the first setting, among
@@ -113,8 +114,8 @@ def results(model: Any, labels: list[int], noise: Tensor, weight: float, radius:
     for budget in BUDGETS:
         start = (evaluate, noise, model.sigmas(budget, SHIFT))
         made = {"direct": plain(*start, Guidance(weight, radius))}
-        for name, method in (("paper", "paper"), ("ours", "default")):
-            run = Run(sigmas, budget, **METHODS[method])
+        for name, method in (("paper", METHODS["paper"]), ("ours", OURS)):
+            run = Run(sigmas, budget, **method)
             start = (evaluate, noise, sigmas)
             made[f"{name}, per branch"] = per_branch(*start, Guidance(weight, radius), run)
             for how in ("freeze", "replay", "catch up"):

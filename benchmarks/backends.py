@@ -35,7 +35,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 music: Any = importlib.import_module("hosts.music")  # the loops, as the tests have them
 sparse: Any = importlib.import_module("hosts.sparse")
-PAPER, OURS = METHODS["paper"], METHODS["default"]
+PAPER = METHODS["paper"]
+OURS: dict[str, Any] = dict(anchors="sigma", rule="signed chordal")
 Rows = Iterator[tuple[str, Any, int]]  # method, x, forwards
 
 
@@ -99,7 +100,7 @@ def motion(net: Counted, budget: int) -> Rows:
     yield ("full", *net.once(lambda: host.generate(50)))
     yield ("direct", *net.run(lambda: host.generate(budget)))
     times, x = torch.linspace(0, 1, 51), net.start.mT
-    for name, method in (("published, blind", PAPER), ("our default, blind", OURS)):
+    for name, method in (("published, blind", PAPER), ("σ-geometric, blind", OURS)):
         how: dict[str, Any] = dict(method)
         made, calls = net.run(
             lambda how=how: geoshrink.odeint(
@@ -111,7 +112,7 @@ def motion(net: Counted, budget: int) -> Rows:
 
 
 def accelerated(net: Counted, host: Any, run: Callable[[], Any], budget: int) -> Rows:
-    for name, method in (("published, through the adapter", PAPER), ("our default", OURS)):
+    for name, method in (("published, through the adapter", PAPER), ("σ-geometric", OURS)):
         with accelerate(host, budget=budget, **method):
             yield (name, *net.run(run))
 
@@ -172,7 +173,7 @@ def song(net: Counted, budget: int) -> Rows:
     for name, how in (
         ("published, blind", dict(PAPER)),
         ("published, of the guided output", dict(PAPER, regimes=(10, 30))),
-        ("our default, of the guided output", dict(OURS, regimes=(10, 30))),
+        ("σ-geometric, of the guided output", dict(OURS, regimes=(10, 30))),
     ):
         yield (name, *net.run(lambda how=how: guided_song(net, budget, how)))
     yield from accelerated(net, host, run, budget)
@@ -212,7 +213,7 @@ def denoiser(net: Counted, budget: int) -> Rows:
     for name, how in (
         ("published, through the adapter", dict(PAPER)),
         ("published, of the denoised", dict(PAPER, space="data")),
-        ("our default", dict(OURS)),
+        ("σ-geometric", dict(OURS)),
     ):
         wrapped = denoised.wrap(model, grid(40), budget, **how)
         yield (name, *net.run(lambda wrapped=wrapped: dpmpp_2m(wrapped, net.start, grid(40))))

@@ -1,14 +1,18 @@
-"""What the paper says, and what our models say: python benchmarks/claims.py FOLDER…
+"""What the paper says, and what our models say, as a table.
 
-Reads the cells of `geoshrink bench run` (those of benchmarks/cells.tar.xz, say) and the table
-benchmarks/fruit.md, and writes benchmarks/CLAIMS.md. Nothing is sampled here.
+    mkdir -p bench && tar xf benchmarks/cells.tar.xz -C bench
+    python benchmarks/claims.py bench/rivals bench/first                # prints it
+    python benchmarks/claims.py bench/rivals bench/first --out FILE     # and writes it
+
+Reads the cells of `geoshrink bench run` and the table benchmarks/fruit.md; benchmarks/CLAIMS.md was
+made so. Nothing is sampled here.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from geoshrink.bench.report import load
@@ -20,12 +24,27 @@ BASELINES = ("FORA", "TeaCache", "ToCa", "TaylorSeer", "SpeCa", "ResilPhase")
 DRAW = 0.05  # dB
 
 
-def main() -> None:
-    folders = [Path(name) for name in sys.argv[1:]]
-    if not folders:
-        sys.exit("name the folders of cells: python benchmarks/claims.py bench/rivals bench/first")
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="What the paper says, and what our models say.")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="of cells")
+    parser.add_argument("--out", type=Path, help="write the table here, too")
+    args = parser.parse_args(argv)
+    try:
+        text = table(args.folders)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    if args.out:
+        args.out.write_text(text, encoding="utf-8")
+    print(text, end="")
+
+
+def table(folders: Sequence[Path]) -> str:
     found = duels(load(folders), mine=PUBLISHED)
     ahead = {row[0]: (row[2], row[1]) for row in found.rows}
+    missing = [name for name in ("direct", *BASELINES) if name not in ahead]
+    if missing:
+        names = " and ".join(map(str, folders))
+        raise ValueError(f"{names}: no cells of {PUBLISHED} beside {', '.join(missing)}")
     fruit = read_fruit((HERE / "fruit.md").read_text(encoding="utf-8"))
     four = ("Fixed-Linear", "Geo-Linear", "Fixed-Shrink", "published")
     best = sum(cell["published"] == max(cell[row] for row in four) for cell in fruit)
@@ -80,8 +99,7 @@ def main() -> None:
     for claim, what, (wins, of), where in rows:
         verdict = "yes" if wins >= 0.9 * of else "mostly" if wins >= 0.6 * of else "no"
         lines.append(f"| {claim} | {what} | {wins:.0f} of {of:.0f} | {where} | {verdict} |")
-    (HERE / "CLAIMS.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
+    return "\n".join(lines) + "\n"
 
 
 def read_fruit(text: str) -> list[dict[str, float]]:

@@ -35,6 +35,7 @@ from geoshrink.planning.resampling import pooled, resampled, subset
 from geoshrink.planning.tournament import decibels
 
 SAMPLES = (4, 8, 16)
+SIGMA = "σ-geometric"
 ALIKE = ("fruit", "motion", "digits-audio", "objects", "fruit-latent", "fruit-video")  # one flow
 
 
@@ -62,12 +63,16 @@ def work(model: Any, guidance: float, shift: Any, args: Any) -> dict[str, Any]:
             chain(variants(own, budget), others(model, own, guidance, shift, budget, args))
         )
         row = {name: measured(held, plan, goal) for name, plan in plans.items()}
-        row["default, 2 in reserve"] = measured(
-            held, Plan.of(own.grid, budget - 2), goal, reserve=2
+        row[f"{SIGMA}, 2 in reserve"] = measured(
+            held, sigma_plan(own.grid, budget - 2), goal, reserve=2
         )
         row |= by_classes(model, own, guidance, shift, budget, args)
         rows.append({"budget": budget} | row)
     return {"rows": rows, "steps": fewer_steps(model, own, guidance, shift, args)} | gains(own)
+
+
+def sigma_plan(grid: Grid, budget: int) -> Plan:
+    return Plan.of(grid, budget, anchors="sigma", rule="signed chordal")
 
 
 def own_profile(model: Any, guidance: float, shift: Any, args: Any) -> Profile:
@@ -82,7 +87,7 @@ def measured(held: Case, plan: Plan, goal: Any, reserve: int = 0) -> float:
 
 def variants(own: Profile, budget: int) -> Iterator[tuple[str, Plan]]:
     """From the own profile: what each part of the planner adds, and how few samples suffice."""
-    yield "default", Plan.of(own.grid, budget)
+    yield SIGMA, sigma_plan(own.grid, budget)
     yield "planned", own.plan(budget)
     yield "time", named(own, "time", budget)
     if own.planner.knows_data:
@@ -170,7 +175,7 @@ def fewer_steps(
     goal = sample(held.velocity(), held.noise, held.grid())
     grid: Grid = held.grid()
     row = {
-        "default": measured(held, Plan.of(grid, budget), goal),
+        SIGMA: measured(held, sigma_plan(grid, budget), goal),
         "resampled": measured(held, resampled(own, grid).plan(budget), goal),
         "profiled there": measured(held, there.plan(budget), goal),
     }
@@ -202,7 +207,7 @@ def report(cells: Sequence[dict[str, Any]], args: Any) -> str:
         shown = [f"{row[name]:.1f}" if name in row else "–" for row in rows]
         lines.append(f"| {' | '.join([name, *shown])} |")
     lines += ["", "## Fewer steps", ""]
-    keys = ("default", "resampled", "profiled there")
+    keys = (SIGMA, "resampled", "profiled there")
     lines += [table_head(["model", "steps", "calls", *keys])]
     for cell in cells:
         at = cell["steps"]

@@ -205,7 +205,7 @@ def test_sigma_mesh_on_shifted_grids(shift):
             found = sigma_anchors(grid, B)
             assert (found or geometric_anchors(T, B)) == oracle.sigma_anchors(grid, B), (T, B)
             assert found is None or is_mesh(found, T, B)
-            plan = Plan.of(torch.tensor(grid, dtype=torch.float64), B)
+            plan = Plan.of(torch.tensor(grid, dtype=torch.float64), B, anchors="sigma")
             assert plan.anchors == oracle.sigma_anchors(grid, B)
 
 
@@ -229,7 +229,7 @@ def test_sigma_mesh_on_karras_grids(high, T):
     sigmas = karras_sigmas(T, high, 0.002)
     tau = [oracle.tau(s, 1.0) for s in sigmas]
     for B in (4, 6, 10):
-        plan = Plan.of(sigmas, B, prediction="epsilon", alphas="ve")
+        plan = Plan.of(sigmas, B, anchors="sigma", prediction="epsilon", alphas="ve")
         assert plan.anchors == oracle.sigma_anchors(tau, B)
         assert is_mesh(plan.anchors, T, B)
 
@@ -277,14 +277,14 @@ def test_sigma_mesh_equals_geometric_on_uniform_grids():
 def test_sigma_mesh_equals_geometric_on_long_float32_grids(T, B, start):
     # Was: float32 rounding of a uniform grid moves an anchor whose s̃_q lies near a half.
     grid = torch.linspace(start, 0, T + 1, dtype=torch.float32)
-    assert Plan.of(grid, B).anchors == geometric_anchors(T, B)
+    assert Plan.of(grid, B, anchors="sigma").anchors == geometric_anchors(T, B)
 
 
 def test_sigma_mesh_falls_back_where_the_root_is_below_one():
     grid = [1, 0.1, 0.08, 0.05, 0.02, 0.01, 0.005, 0.001, 0]
     for B in (4, 5, 7):
         assert sigma_anchors(grid, B) is None
-        plan = Plan.of(grid, B)
+        plan = Plan.of(grid, B, anchors="sigma")
         assert plan.anchors == geometric_anchors(8, B)
         assert "geometric" in plan.mesh and "below 1" in plan.mesh
     assert sigma_anchors(grid, 8) == tuple(range(8))
@@ -451,7 +451,7 @@ def test_regimes_are_queried_at_their_start_and_within_the_budget(mesh, budget):
 def test_a_regime_is_meshed_up_to_the_next_one():
     """As TRELLIS at its own setting: early stages densely, none spent on the end of a regime."""
     grid = Grid.of(shifted_grid(25, 3.0), regimes=(4, 19))
-    assert Plan.of(grid, 10).anchors == (0, 1, 2, 3, 4, 5, 6, 10, 19, 24)
+    assert Plan.of(grid, 10, anchors="sigma").anchors == (0, 1, 2, 3, 4, 5, 6, 10, 19, 24)
 
 
 # --- bad budgets ------------------------------------------------------------------------------

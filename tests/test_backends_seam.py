@@ -318,7 +318,7 @@ def test_hunyuan3d_wastes_no_query_on_the_stage_without_length():
     with accelerate(host.given, budget=BUDGET) as handle:
         host(STEPS)
         report = reported(handle)
-    assert report.steps == STEPS - 1 and report.queried[-1] == STEPS - 2
+    assert report.steps == STEPS - 1 and report.queried[-1] <= STEPS - 2
     assert len(calls) == len(report.queried) == BUDGET
     backwards = [1 - s for s in sigmas.double().tolist()]
     assert report.queried == Plan.of(backwards, BUDGET).anchors

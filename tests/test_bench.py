@@ -9,15 +9,17 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from cases import small_case
-from geoshrink.bench import command, compare, store, suite, summary
+from geoshrink.bench import command, compare, setting, store, suite, summary
 from geoshrink.bench import runner as running
 from geoshrink.bench.methods.base import Method, Outcome
+from geoshrink.bench.methods.fora import Fora
 from geoshrink.bench.methods.registry import METHODS
 from geoshrink.cli import main
 
@@ -119,11 +121,43 @@ def test_a_suite_says_what_is_run():
         ({"models": {"fruit": {"budgets": [0]}}}, "budget 0 is not from 1"),
         ({"models": {"fruit": {"shift": "a"}}}, "shift must be numbers above 0, got 'a'"),
         ({"models": {"digits-av": {"shift": 3.0}}}, "shift must be pairs of numbers.*got 3.0"),
+        ({"models": {"fruit": {"shift": float("inf")}}}, "shift must be numbers above 0, got inf"),
+        ({"models": {"fruit": {"guidance": "x"}}}, "guidance must be numbers, got 'x'"),
+        ({"models": {"fruit": {"guidance": [float("nan")]}}}, r"numbers, got \[nan\]"),
+        ({"models": {"fruit": {"guidance": None}}}, "guidance must be numbers, got None"),
+        ({"models": {"fruit": {"budgets": []}}}, "fruit: budgets is empty"),
+        ({"models": {"objects": {"interval": [0.9]}}}, r"highest σ\], got \[0.9\]"),
+        ({"models": {"objects": {"interval": [0.9, 0.5]}}}, r"highest σ\], got \[0.9, 0.5\]"),
+        ({"models": {"motion": {"lengths": "a"}}}, "list of numbers, got 'a'"),
+        ({"models": {"motion": {"lengths": [65]}}}, r"from 1 to 64, got \[65\]"),
+        ({"models": {"fruit": {"lengths": [8]}}}, r"lengths \[8\]: only motion"),
+        ({"models": {"fruit": 3}}, "fruit has settings such as budgets, got 3"),
+        ({"models": ["fruit"]}, r"models are name: settings.*got \['fruit'\]"),
+        ({"methods": "FORA"}, "methods are a list, got 'FORA'"),
+        ({"methods": [{"FORA": 3}]}, "FORA has settings by name, got 3"),
+        ({"methods": [{"FORA": {}, "ToCa": {}}]}, "a method is a name"),
+        ({"methods": [{"FORA": {"intervall": 3}}]}, "no option 'intervall'; its options are inter"),
+        ({"methods": [{"direct": {"steps": 3}}]}, "direct has no option 'steps'; it takes none"),
+        ({"methods": [{"GeoShrink (planned)": {"nonsense": 1}}]}, "'nonsense'; it takes none"),
+        ({"methods": [{"GeoShrink": {"rules": 1}}]}, "no option 'rules'; .*rule, space"),
+        ({"methods": [{"MagCache": {"longest": 4}}]}, "MagCache has no option 'longest'"),
+        ({"latency": "no"}, "latency is True or False, got 'no'"),
     ],
 )
 def test_mistakes_in_a_suite_are_quoted(change, message):
     with pytest.raises(ValueError, match=message):
         suite.read(SUITE | change)
+
+
+def test_options_that_a_method_has_are_taken():
+    methods = [
+        {"GeoShrink": {"anchors": "sigma", "rule": "hold"}},
+        {"DBCache": {"back": 1}},
+        {"MagCache": {"threshold": 0.1, "longest": 4}},
+        {"MeanCache": {"gamma": 2.0}},
+    ]
+    found = suite.read(SUITE | {"methods": methods})
+    assert [{name: options} for name, options in found.methods] == methods
 
 
 def test_a_file_that_is_no_suite(tmp_path):
@@ -179,12 +213,82 @@ def test_a_damaged_cell_and_a_damaged_reference_are_made_anew(tmp_path):
     for path in tmp_path.glob("*.reference.safetensors"):
         path.write_bytes(path.read_bytes()[:40])
     progress = run(tmp_path)
-    assert (progress.done, progress.kept, progress.damaged) == (2, 6, 2)
+    assert (progress.done, progress.kept, progress.damaged) == (2, 6, 2 + 4)
     for path in broken:
         assert (
             json.loads(path.read_text())["result"]["scores"]
             == (json.loads(wanted[path])["result"]["scores"])
         )
+
+
+@pytest.mark.parametrize("where", ["data", "checksum", "header"])
+def test_flipped_bytes_of_a_reference_are_noticed(tmp_path, where):
+    run(tmp_path)
+    wanted = {path: path.read_text() for path in tmp_path.glob("*.cell.json")}
+    whole = {path: path.read_bytes() for path in tmp_path.glob("*.reference.safetensors")}
+    for path, content in whole.items():
+        begin = content.index(b'"sha256":"') + 12 if where == "checksum" else len(content) - 64
+        if where == "header":
+            begin = content.index(b'"F32"') + 1
+        flipped = bytes(byte ^ 1 for byte in content[begin : begin + 2])
+        path.write_bytes(content[:begin] + flipped + content[begin + 2 :])
+    for path in wanted:
+        path.unlink()
+    progress = run(tmp_path)
+    assert (progress.done, progress.damaged) == (8, 4)
+    assert "4 damaged and made anew" in progress.line()
+    assert {path: path.read_bytes() for path in whole} == whole
+    for path, text in wanted.items():
+        assert scores_of(path.read_text()) == scores_of(text)
+
+
+def scores_of(text):
+    return json.loads(text)["result"]["scores"]
+
+
+def test_a_reference_from_before_there_were_checksums_is_used(tmp_path):
+    from safetensors.torch import load, save
+
+    run(tmp_path)
+    for path in tmp_path.glob("*.reference.safetensors"):
+        path.write_bytes(save({name: x + 1 for name, x in load(path.read_bytes()).items()}))
+    for path in tmp_path.glob("*.cell.json"):
+        path.unlink()
+    progress = run(tmp_path)
+    assert (progress.done, progress.damaged) == (8, 0)
+    identical = [r["scores"]["PSNR"]["full"] for s, r in store.Store(tmp_path).cells()]
+    assert not any(999.0 in each for each in identical)  # the shifted reference was read
+
+
+def test_a_metric_that_changed_is_measured_anew(tmp_path, monkeypatch):
+    run(tmp_path)
+    cells = store.Store(tmp_path)
+    found = list(cells.cells())
+    assert all(result["versions"] == {"PSNR": "1"} for _, result in found)
+    for spec, result in found[:3]:  # as cells were before they named the version
+        cells.write(spec, {k: v for k, v in result.items() if k != "versions"})
+    assert run(tmp_path).kept == 8
+    (plain,) = running.metrics_of("fruit")
+    changed = replace(plain, metric=replace(plain.metric, version="2"))
+    for module in (running, setting):
+        monkeypatch.setattr(module, "metrics_of", lambda model, chosen: [changed])
+    assert run(tmp_path).done == 8 and run(tmp_path).kept == 8
+    assert all(result["versions"] == {"PSNR": "2"} for _, result in cells.cells())
+
+
+def test_a_full_disk_is_reported_with_every_cell(tmp_path, monkeypatch, capsys):
+    def full(file):
+        raise OSError(28, "No space left on device")
+
+    run(tmp_path, shard="1/2")
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(command, "check_folder", lambda suite, folder: None)
+    with pytest.raises(OSError, match=r"No space left on device: .*summary\.md"):
+        command.run(SUITE, tmp_path)
+    told = capsys.readouterr()
+    assert "0 cells run, 4 kept from before, 4 FAILED" in told.out
+    assert "and 1 more: OSError: [Errno 28] No space left on device: '" in told.err
+    assert len(store.Store(tmp_path).files()) == 4
 
 
 def test_shards_make_the_whole(tmp_path):
@@ -227,7 +331,7 @@ def test_what_is_no_number_is_a_failure(tmp_path, monkeypatch):
     )
     progress = command.run(SUITE | {"methods": ["fails"]}, tmp_path, quiet=True)
     assert progress.done == 0 and len(progress.failed) == 4
-    assert all("4 of 4 samples are no numbers" in reason for _, reason in progress.failed)
+    assert all("are no finite numbers" in reason for _, reason in progress.failed)
 
 
 def test_a_model_without_weights_does_not_stop_the_others(tmp_path, monkeypatch):
@@ -308,6 +412,66 @@ def test_the_command(tmp_path, capsys):
     assert "FORA" in capsys.readouterr().out
     assert main(["bench", "resume", str(tmp_path)]) == 2
     assert "no suite.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--device", "tpu"], "unknown device 'tpu'"),
+        (["--device", "cuda"], "no CUDA device"),
+        (["--shard", "3/2"], "got '3/2'"),
+        (["--summary", "nowhere/s.md"], "there is no folder nowhere"),
+        (["--summary", "."], "--summary . is a folder"),
+        (["--weights", "."], "--weights . has none of fruit.safetensors"),
+    ],
+)
+def test_what_cannot_run_leaves_no_folder(tmp_path, monkeypatch, capsys, options, message):
+    import yaml
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    Path("tiny.yaml").write_text(yaml.safe_dump(SUITE))
+    assert main(["bench", "run", "tiny.yaml", "--out", "out", *options]) == 2
+    assert message in capsys.readouterr().err and not Path("out").exists()
+
+
+@pytest.mark.parametrize("device", ["tpu", "cuda"])
+def test_plan_refuses_a_wrong_device_with_a_sentence(monkeypatch, capsys, device):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["plan", "fruit", "--device", device]) == 2
+    assert f"device {device!r}" in capsys.readouterr().err
+
+
+def test_an_unknown_suite_names_those_there_are(capsys):
+    assert main(["bench", "run", "nosuite"]) == 2
+    told = capsys.readouterr().err
+    assert "no suite 'nosuite'" in told and "rivals" in told and "flux" in told
+
+
+def test_failures_are_told_by_reason(tmp_path, monkeypatch, capsys):
+    def nothing(name, device, folder):
+        raise FileNotFoundError(f"the weights of {name} are not in zoo: give zoo.load(folder=…)")
+
+    monkeypatch.setattr(running, "load", nothing)
+    assert len(command.run(SUITE, tmp_path).failed) == 8
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("failed: fruit, FORA, B = 3; ") and "and 5 more: " in line
+    assert line.endswith("the weights of fruit are not in zoo; --weights names their folder")
+
+
+def test_stopped_by_hand(tmp_path, monkeypatch, capsys):
+    import yaml
+
+    def stop(self, case, budget):
+        raise KeyboardInterrupt
+
+    path, out = tmp_path / "tiny.yaml", tmp_path / "out"
+    path.write_text(yaml.safe_dump(SUITE))
+    monkeypatch.setattr(Fora, "run", stop)
+    assert main(["bench", "run", str(path), "--out", str(out), "--full-only"]) == 130
+    told = capsys.readouterr().err.splitlines()
+    command_line = f"geoshrink bench resume {out} --full-only"
+    assert told[-1] == f"geoshrink bench: stopped; resume with: {command_line}"
 
 
 PROGRAM = """

@@ -10,6 +10,8 @@ import re
 import shutil
 import subprocess
 import wave
+from dataclasses import replace
+from html import unescape
 
 import numpy as np
 import pytest
@@ -17,14 +19,18 @@ import torch
 
 from cases import small_case
 from geoshrink import sample
-from geoshrink.bench import command, keeping, suite
+from geoshrink.bench import command, keeping, suite, summary
 from geoshrink.bench import runner as running
+from geoshrink.bench.forwards import forwards_of
 from geoshrink.bench.keeping import Samples, Trace, read_samples
 from geoshrink.bench.methods.direct import Again, Direct
 from geoshrink.bench.methods.fora import Fora
 from geoshrink.bench.methods.ours import Ours
+from geoshrink.bench.methods.registry import METHODS
+from geoshrink.bench.metrics.zoo import PICTURES
 from geoshrink.bench.report import latex, load, markdown, spreadsheet, write
 from geoshrink.bench.report.duels import duels
+from geoshrink.bench.report.glance import glance
 from geoshrink.bench.report.latex import escaped
 from geoshrink.bench.report.ranking import chosen, is_ours
 from geoshrink.bench.report.samples import medium
@@ -33,7 +39,17 @@ from geoshrink.bench.report.tables import wins
 from geoshrink.bench.report.webpage import webpage
 from geoshrink.bench.store import Store, put
 from geoshrink.cli import main
-from geoshrink.page import Choice, Folded, Page, Series, Shown, Sound
+from geoshrink.page import (
+    Choice,
+    Column,
+    Comparison,
+    Folded,
+    Page,
+    Series,
+    Shown,
+    Sound,
+    Table,
+)
 from geoshrink.zoo.recipes import RECIPES
 
 torch.set_num_threads(1)
@@ -259,6 +275,55 @@ def test_ours_against_each_method_in_decibels(filled):
     assert direct[1] == 3 and "Not run yet" not in markdown(load([filled]))
 
 
+def test_a_glance_names_the_winner_of_every_setting(filled):
+    cell = next(c for c in suite.read(SUITE).cells() if c["setting"]["guidance"] == 2.0)
+    better = cell | {"method": "MagCache"}
+    scores = {"PSNR": {"full": [40.0] * 4, "converged": [20.0] * 4}}
+    Store(filled).write(spec_of(better), result_of(better, scores=scores))
+    table = glance(load([filled]))
+    assert [row[1:4] for row in table.rows] == [[g, "3", b] for g in "12" for b in (3, 4)]
+    shown = [[table.shown(i, j) for j in range(4, 10)] for i in range(4)]
+    assert shown[0] == ["32.00", "32.00", OURS, "+2.00", "FORA", "+5.00"]
+    assert shown[2] == ["32.00", "40.00", "MagCache", "-8.00", "FORA", "+5.00"]
+    assert "the 4 contests" in table.caption and "best of all in 3, and" in table.caption
+    assert "calibration-free rival in 4;" in table.caption
+    Store(filled).path(spec_of(first_cell("direct"))).unlink()
+    table = glance(load([filled]))
+    assert table.rows[0][6] == f"{OURS}, so far" and "the 3 contests" in table.caption
+
+
+def test_forwards_count_the_branches_of_guidance(filled):
+    rows = list(csv.DictReader(io.StringIO(spreadsheet(load([filled])))))
+    assert {(r["guidance"], r["budget"], r["forwards"]) for r in rows} == {
+        *(("1.0", "3", "3.0"), ("1.0", "4", "4.0"), ("2.0", "3", "6.0"), ("2.0", "4", "8.0")),
+    }
+
+
+@pytest.mark.parametrize("method", ["GeoShrink (default)", "direct", "AB2, direct grid"])
+def test_forwards_within_an_interval_are_those_that_ran(method):
+    """Against a count of the rows that the network is given."""
+    case = replace(small_case(), guidance=2.0, interval=(0.5, 0.9))
+    rows = []
+    case.network.register_forward_hook(lambda module, args, out: rows.append(len(args[0])))
+    outcome = METHODS[method]({}, lambda: [], 5).run(case, 5)
+    setting = dict(model="fruit", guidance=2.0, shift=case.shift, interval=[0.5, 0.9])
+    setting["steps"] = case.grid().steps
+    result = dict(evaluated=list(outcome.evaluated), evaluations=outcome.evaluations)
+    found = forwards_of(dict(setting=setting, method=method), result)
+    assert found == sum(rows) / len(case.labels) and 5 < found < 10
+
+
+def test_numbers_of_two_definitions_never_mix(filled, monkeypatch):
+    changed = replace(PICTURES[0], metric=replace(PICTURES[0].metric, version="2"))
+    cell = first_cell("direct")
+    Store(filled).write(spec_of(cell), result_of(cell, versions={"PSNR": "2"}))
+    assert load([filled]).settings[0].at["direct", 3].score("PSNR", "full") == "not run"
+    monkeypatch.setattr(summary, "PICTURES", [changed])
+    results = load([filled])
+    done = [c for c in results.cells if c.score("PSNR", "full") != "not run"]
+    assert [(c.label, c.budget) for c in done] == [("direct", 3)]
+
+
 def test_a_method_that_has_not_run_is_named_beneath_the_table(tmp_path):
     results = load([fill(tmp_path / "bench", skip=lambda cell: cell["method"] == "FORA")])
     text = markdown(results)
@@ -272,7 +337,7 @@ def test_a_contest_counts_when_every_method_has_run(filled):
     found = wins(results, "full")
     assert found.rows == [[OURS, 3, 3, "calibration-free"]]
     assert "Not counted: 1 in which methods have yet to run" in found.caption
-    assert "FORA, so far" in page_of(results)
+    assert f"{OURS}, so far" in page_of(results)
     Store(filled).fail(spec_of(first_cell("MagCache")), "ValueError: no")
     assert wins(load([filled]), "full").rows == [[OURS, 4, 4, "calibration-free"]]
 
@@ -321,6 +386,8 @@ def test_the_four_files_and_the_command(filled, tmp_path, capsys):
     names = {"results.csv", "report.md", "report.tex", "report.html"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
     assert {path.name for path in write(load([filled]), filled)} == names
+    assert main(["bench", "report", str(filled), "--samples", "-3"]) == 2
+    assert "--samples must be at least 0, got -3" in capsys.readouterr().err
     plots = tmp_path / "plots"
     assert main(["bench", "report", str(filled), "--plots", str(plots)]) == 0
     drawn = [path.read_text() for path in plots.iterdir()]
@@ -363,14 +430,15 @@ def test_a_choice_refuses_what_it_does_not_have():
 # Samples and traces
 
 
+def load_small(name, device="cpu", folder=None):
+    model = small_case().model
+    model.facts["sha256"] = "0" * 64
+    return model
+
+
 @pytest.fixture
 def small_model(monkeypatch):
-    def load(name, device="cpu", folder=None):
-        model = small_case().model
-        model.facts["sha256"] = "0" * 64
-        return model
-
-    monkeypatch.setattr(running, "load", load)
+    monkeypatch.setattr(running, "load", load_small)
 
 
 KEPT = SUITE | {
@@ -486,40 +554,139 @@ def test_sound_is_what_was_given():
     assert kept == pytest.approx([0.0, 0.5, -1.0], abs=1e-4)
 
 
-# A browser
+# A browser: as wide as a desk and as a phone, by day and by night
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+#: No window is narrower than 500 pixels: the page stands in a frame, and says what it saw.
+FRAME = """<!doctype html><meta name="color-scheme" content="light dark">
+<iframe src="{page}" width="{width}" height="900" style="border: 0"></iframe>
+<script>
+addEventListener("message", (event) => {{ document.body.dataset.seen = event.data; }});
+</script>
+"""
 ACTS = """
 <script>
 const seen = {};
 window.addEventListener("error", (event) => { seen.error = event.message; });
 window.addEventListener("load", () => setTimeout(() => {
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const style = (found) => getComputedStyle(found);
+  seen.width = window.innerWidth;
+  seen.wide = document.documentElement.scrollWidth;
+  seen.colours = [style(document.body).backgroundColor, style(document.body).color];
+  seen.marks = all(".choosable:not(.off)").map((line) => all("path.mark", line).length);
+
   const chart = document.querySelector(".chart");
+  const lines = () => all(".choosable", chart).map((line) => !line.classList.contains("off"));
+  seen.lines = [lines()];
+  chart.querySelector("input").click();
+  seen.lines.push(lines());
+
+  const stage = document.querySelector(".stage"), wipe = stage.querySelector(".wipe");
+  seen.layers = all(".layer img", stage).length;
+  seen.clips = [10, 50, 90].map((value) => {
+    wipe.value = value;
+    wipe.dispatchEvent(new Event("input"));
+    return ["left", "right"].map((side) => style(stage.querySelector(`.layer.${side}`)).clipPath);
+  });
+
+  const head = document.querySelector('.sortable th[data-first="higher"]');
+  const rows = () => [...head.closest("table").tBodies[0].rows];
+  seen.sorted = [0, 1].map(() => {
+    head.querySelector("button").click();
+    return rows().map((row) => row.cells[head.cellIndex].dataset.value);
+  });
+  parent.postMessage(JSON.stringify(seen), "*");
+}, 300));
+</script>
+"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """report.html of a small run whose samples were kept, with a script that uses it."""
+    folder = tmp_path_factory.mktemp("page")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "load", load_small)
+        command.run(KEPT, folder, quiet=True)
+    written = write(load([folder]), folder)[-1]
+    assert written.name == "report.html"
+    html = written.read_text("utf-8")
+    written.write_text(html.replace("</body>", ACTS + "</body>"), encoding="utf-8")
+    return written
+
+
+def shown_in(page, tmp_path, width, dark):
+    frame = tmp_path / "frame.html"
+    frame.write_text(FRAME.format(page=page.as_uri(), width=width), encoding="utf-8")
+    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1300,950"]
+    flags += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000"]
+    flags += [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
+    done = subprocess.run(
+        [str(CHROMIUM), *flags, "--dump-dom", frame.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    found = re.search(r'data-seen="([^"]*)"', done.stdout)
+    assert found, done.stderr[-2000:]
+    return json.loads(unescape(found[1]))
+
+
+def light_of(colour):
+    """From 0 to 255, of "rgb(…)"."""
+    return sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / 3
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 390])
+def test_the_report_in_a_browser(page, tmp_path, width, dark):
+    """Nothing is wider than the window; plots have marks; the slider wipes; tables are sorted."""
+    seen = shown_in(page, tmp_path, width, dark)
+    assert "error" not in seen and seen["width"] == width >= seen["wide"]
+    back, ink = map(light_of, seen["colours"])
+    assert (back < 60 and ink > 180) if dark else (back > 220 and ink < 90)
+    assert seen["marks"] and min(seen["marks"]) > 0
+    before, after = seen["lines"]
+    assert before[0] and not after[0] and before[1:] == after[1:]
+    assert seen["layers"] == 2
+    assert seen["clips"] == [
+        [f"inset(0px {100 - at}% 0px 0px)", f"inset(0px 0px 0px {at}%)"] for at in (10, 50, 90)
+    ]
+    first, second = ([float(value) for value in values] for values in seen["sorted"])
+    assert len(set(first)) > 1 and first == sorted(first, reverse=True)
+    assert second == sorted(first)
+
+
+SWITCH = """
+<script>
+const seen = {};
+window.addEventListener("load", () => setTimeout(() => {
+  const [chart, other] = document.querySelectorAll(".chart");
   const labels = () => [...chart.querySelectorAll(".axes text")].map((t) => t.textContent).join();
-  seen.before = labels();
-  const box = chart.querySelector('.more input');
-  box.click();
-  seen.after = labels();
-  seen.line = chart.querySelectorAll(".choosable.off").length;
-  seen.other = document.querySelectorAll(".chart")[1].querySelectorAll(".choosable.off").length;
+  const off = (one) => one.querySelectorAll(".choosable.off").length;
+  seen.axes = [labels()];
+  seen.off = [off(chart), off(other)];
+  chart.querySelector(".more input").click();
+  seen.axes.push(labels());
+  seen.off.push(off(chart), off(other));
   const table = document.querySelector(".sortable");
   table.querySelectorAll("th button")[1].click();
   seen.sorted = [...table.tBodies[0].rows].map((row) => row.cells[0].textContent);
-  seen.layers = document.querySelectorAll(".layer img").length;
   seen.listen = document.querySelectorAll(".listen button").length;
-  seen.wide = document.documentElement.scrollWidth <= window.innerWidth;
-  document.body.dataset.seen = JSON.stringify(seen);
+  parent.postMessage(JSON.stringify(seen), "*");
 }, 300));
 </script>
 """
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
-def test_in_a_browser(tmp_path):
-    """Lines are switched and the axes follow, in all charts of a fold; sorting; the slider."""
-    from geoshrink.page import Column, Comparison, Table
-
+def test_what_switches_in_a_browser(tmp_path):
+    """The axes follow a line that is switched on, in all charts of a fold; what failed is sorted
+    last; sound has its buttons.
+    """
     lines = [Series("a", [1, 2], [3, 4]), Series("far", [1, 2], [1000, -2000])]
     charts = [Choice(title, lines, "x", "y", chosen=["a"]) for title in "12"]
     numbers = [("b", Shown(1, "1 ± 1")), ("c", Shown(math.nan, "failed")), ("a", Shown(2, "2"))]
@@ -528,22 +695,8 @@ def test_in_a_browser(tmp_path):
     look = Comparison("l", ["s"], ["full", "m"], {("s", "full"): tone, ("s", "m"): tone})
     html = Page("t", "", [Folded("f", [*charts, table, look], open=True)]).html()
     path = tmp_path / "page.html"
-    path.write_text(html.replace("</body>", ACTS + "</body>"), encoding="utf-8")
-    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=500,800"]
-    flags += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=4000"]
-    done = subprocess.run(
-        [str(CHROMIUM), *flags, "--dump-dom", path.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    from html import unescape
-
-    found = re.search(r'data-seen="([^"]*)"', done.stdout)
-    assert found, done.stderr[-2000:]
-    seen = json.loads(unescape(found[1]))
-    assert "error" not in seen
-    assert seen["before"].startswith("3.0,3.2") and "−2000" in seen["after"]
-    assert seen["line"] == seen["other"] == 0
-    assert seen["sorted"] == ["a", "b", "c"]
-    assert (seen["layers"], seen["listen"], seen["wide"]) == (2, 2, True)
+    path.write_text(html.replace("</body>", SWITCH + "</body>"), encoding="utf-8")
+    seen = shown_in(path, tmp_path, 500, False)
+    assert seen["axes"][0].startswith("3.0,3.2") and "−2000" in seen["axes"][1]
+    assert seen["off"] == [1, 1, 0, 0]
+    assert seen["sorted"] == ["a", "b", "c"] and seen["listen"] == 2

@@ -351,6 +351,7 @@ def test_the_cache_of_text_keys_is_exact_and_composes():
     composes(pipe, kwargs, calls_of(pipe.transformer))
 
 
+@pytest.mark.extra
 def test_cache_dit_is_refused():
     # Was: it is not. Of 10 "exact" stages it computed 4 to 7.
     cache_dit: Any = pytest.importorskip("cache_dit")

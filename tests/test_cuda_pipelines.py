@@ -17,8 +17,10 @@ pytest.importorskip("accelerate")
 pytest.importorskip("diffusers")
 
 from accelerate import hooks
-from diffusers import FlowMatchEulerDiscreteScheduler
 from diffusers.hooks import group_offloading
+from diffusers.schedulers.scheduling_flow_match_euler_discrete import (
+    FlowMatchEulerDiscreteScheduler,
+)
 
 from geoshrink import accelerate
 from geoshrink.adapters.diffusers import find_denoisers, find_schedulers
@@ -181,7 +183,7 @@ def test_a_placed_pipeline(monkeypatch, name, place, dtype):
 
 
 def test_sigmas_are_read_from_the_copy_that_was_sent_ahead():
-    scheduler = FlowMatchEulerDiscreteScheduler()
+    scheduler: Any = FlowMatchEulerDiscreteScheduler()
     scheduler.set_timesteps(STEPS, device=DEVICE)
     read_ahead(scheduler)
     busy = torch.cuda.Event()
@@ -193,7 +195,7 @@ def test_sigmas_are_read_from_the_copy_that_was_sent_ahead():
 
 
 def test_sigmas_that_were_changed_since_are_read_anew():
-    scheduler = FlowMatchEulerDiscreteScheduler()
+    scheduler: Any = FlowMatchEulerDiscreteScheduler()
     scheduler.set_timesteps(STEPS, device=DEVICE)
     read_ahead(scheduler)
     scheduler.sigmas[1] = 0.125

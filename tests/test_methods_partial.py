@@ -304,7 +304,8 @@ def test_speca_is_tuned_to_a_budget():
         (DBCache(0.0), tuple(range(50))),
     ],
 )
-def test_dbcache_has_the_stages_of_cache_dit(method, stages):
+def test_dbcache_runs_in_full_at_first_and_after_most_skips(method, stages):
+    """With cache-dit itself: test_methods_libraries.py."""
     assert method.run(small_case(steps=50, depth=2), 0).evaluated == stages
 
 

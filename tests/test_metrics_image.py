@@ -61,3 +61,21 @@ def test_shapes_that_do_not_fit_are_quoted():
         psnr(pictures(), pictures(2))
     with pytest.raises(ValueError, match="at least 11"):
         ssim(torch.rand(1, 3, 8, 8), torch.rand(1, 3, 8, 8))
+
+
+@pytest.mark.parametrize("metric", [psnr, ssim])
+def test_what_is_no_picture_in_0_to_1_is_refused(metric):
+    """Bytes one level apart were −0 dB; 0.4 outside is measured as it is."""
+    x = pictures()
+    bytes_ = (255 * x).byte()
+    with pytest.raises(ValueError, match=r"a picture of torch\.uint8: divide bytes by 255"):
+        metric(bytes_, bytes_ ^ 1)
+    with pytest.raises(ValueError, match=r"got a reference from 0.* to 25\d"):
+        metric(x, 255 * x)
+    with pytest.raises(ValueError, match=r"got a picture from -\d.* to"):
+        metric(2 * x - 1, x)
+    broken = x.clone()
+    broken[1, 0, 5, 5:7] = torch.tensor([math.nan, math.inf])
+    with pytest.raises(ValueError, match="2 values of reference 1 are no finite numbers"):
+        metric(x, broken)
+    assert metric(x + 0.4, x).isfinite().all() and metric(x[:0], x[:0]).shape == (0,)

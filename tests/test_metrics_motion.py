@@ -92,11 +92,15 @@ def test_rotation_neighbours_and_padding_change_nothing(seed, lengths, padding):
         assert found == pytest.approx([clip[m][0] for clip in alone], rel=1e-9)
 
 
-def test_what_is_no_number_stays_with_its_clip():
-    x = clips()
+@pytest.mark.parametrize("metric", ALL, ids=lambda m: m.name)
+def test_what_is_no_number_is_refused(metric):
+    """Where it counts: in the padding it may stand."""
+    x, y = clips(), clips(1)
     x[1, 2, 0, 0] = math.nan
-    for found in errors(x, clips(1)):
-        assert [math.isnan(v) for v in found] == [False, True, False]
+    with pytest.raises(ValueError, match="1 values of clip 1 are no finite numbers"):
+        metric.of(x, y, None)
+    with pytest.raises(ValueError, match="1 values of reference 1 are no finite numbers"):
+        metric.of(y, x, None)
 
 
 @pytest.mark.parametrize("metric, least", [(VEL_ERR, 2), (ACC_ERR, 3)])

@@ -277,7 +277,7 @@ BAD_ANCHORS: list[tuple[Any, str]] = [
     ((0, 1.5), r"stage numbers, got \(0, 1\.5\)"),
     ((0, "1"), r"stage numbers, got \(0, '1'\)"),
     ((0, None), r"stage numbers, got \(0, None\)"),
-    ("index", "unknown anchors 'index'; choose one of sigma, geometric, uniform"),
+    ("index", "unknown anchors 'index'; choose one of auto, sigma, geometric, uniform"),
     ("", "unknown anchors ''"),
 ]
 
@@ -468,7 +468,7 @@ def test_more_regimes_than_queries():
 
 
 def test_the_mesh_of_every_regime_is_named():
-    plan = Plan.of(LINE, 8, regimes=[40])
+    plan = Plan.of(LINE, 8, regimes=[40], anchors="sigma")
     assert plan.mesh == "sigma + uniform"
     assert Plan.of(LINE, 20, regimes=[25], anchors="geometric").mesh == "geometric"
 
@@ -545,7 +545,7 @@ def test_a_first_grid_that_stands_still_places_valid_anchors():
         [1.0] * 10 + [0.5] * 11,
         [1.0, 1.0, *np.linspace(0.9, 0, 19).tolist()],
     ):
-        plan = Plan.of((first, shifted(20, 3.0)), 7)
+        plan = Plan.of((first, shifted(20, 3.0)), 7, anchors="sigma")
         assert plan.budget == 7 and plan.anchors[0] == 0 and plan.anchors[-1] == 19
         assert all(b > a for a, b in pairwise(plan.anchors))
 
@@ -587,8 +587,8 @@ def test_every_method_builds_and_none_can_be_lost():
     assert plans["paper"] == plans["GeoShrink"]
     assert len(set(plans.values())) == len(METHODS) - 1
     assert plans["default"] == Plan.of(shifted(50, 3.0), 10)
-    assert plans["default"].rules[0] == Rule(signed=True)
-    assert plans["default"].anchors == oracle.sigma_anchors(shifted(50, 3.0), 10)
+    assert plans["default"].rules[0] == Rule("time", signed=True)
+    assert plans["default"].mesh == "auto"
     with pytest.raises(TypeError):
         METHODS["paper"] = {}  # type: ignore[index]
 
@@ -716,9 +716,9 @@ def test_lists_handed_to_the_constructor_keep_a_plan_hashable():
 
 
 def test_a_plan_reads_like_a_sentence():
-    assert str(Plan.of(LINE, 10)) == "10 of 50 stages (sigma anchors, signed chordal, output space)"
+    assert str(Plan.of(LINE, 10)) == "10 of 50 stages (auto anchors, signed time, output space)"
     text = str(Plan.of(LINE, 4, rule=["chordal", "hold", "hold", "chordal"], space="data"))
-    assert text == "4 of 50 stages (sigma anchors, chordal, hold, data space)"
+    assert text == "4 of 50 stages (auto anchors, chordal, hold, data space)"
 
 
 def test_an_exact_plan_reads_like_one_too():

@@ -1,5 +1,7 @@
 """Planning from Gram matrices: cells against real runs, searches against every set of anchors."""
 
+import math
+import time
 from itertools import combinations, pairwise, product
 from typing import Any
 
@@ -7,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from geoshrink import sample
+from geoshrink import profile, sample
 from geoshrink.grid import Grid
 from geoshrink.plan import Plan
 from geoshrink.planning.cells import CALIBRATED, Cells
@@ -18,11 +20,12 @@ from geoshrink.planning.gains import (
     hold_cell,
     perturbation,
 )
-from geoshrink.planning.planner import Regime, coarse
 from geoshrink.planning.profiling import profile_batch
 from geoshrink.planning.recipes import RULES, direct_plan
+from geoshrink.planning.regimes import Regime, coarse
 from geoshrink.planning.search import cheapest, shared
 from geoshrink.planning.space import View, gram
+from geoshrink.planning.tournament import default_budgets
 from toy import shifted
 
 T, N, D = 12, 3, 5
@@ -182,8 +185,8 @@ def test_coarse_to_fine_comes_close_to_the_exact_search(monkeypatch):
     view = View.of(grid.tracks[0], products, "output", 0, steps)
     price = torch.linspace(9, 1, steps + 1, dtype=torch.float64)
     exact = Regime([view], [price]).search(["time"])
-    monkeypatch.setattr("geoshrink.planning.planner.EXACT", 20)
-    monkeypatch.setattr("geoshrink.planning.planner.COARSE", 14)
+    monkeypatch.setattr("geoshrink.planning.regimes.EXACT", 20)
+    monkeypatch.setattr("geoshrink.planning.regimes.COARSE", 14)
     regime = Regime([view], [price])
     for budget in (4, 6, 9):
         start = regime.search(["time"])[budget - 1]
@@ -202,7 +205,7 @@ def test_long_grids_are_searched_exactly_for_rules_of_two_anchors(kind, space, p
     view = View.of(grid.tracks[0], products, space, 0, T, parts)
     price = torch.linspace(9, 1, T + 1, dtype=torch.float64)
     exact = {rule: Regime([view], [price]).search([rule]) for rule in ("hold", "linear")}
-    monkeypatch.setattr("geoshrink.planning.planner.EXACT", 5)
+    monkeypatch.setattr("geoshrink.planning.regimes.EXACT", 5)
     regime = Regime([view], [price])
     assert not regime.exact and not regime.exact_for(["time"])
     for rule, wanted in exact.items():
@@ -210,6 +213,47 @@ def test_long_grids_are_searched_exactly_for_rules_of_two_anchors(kind, space, p
         for found, best in zip(regime.search([rule], 7), wanted):
             assert found.anchors == best.anchors and found.rules == best.rules
             assert found.cost == pytest.approx(best.cost, rel=1e-4, abs=1e-9)
+
+
+def test_a_closer_look_needs_near_cells_only():
+    """The window of a cell changes nothing inside it, and puts what is beyond out of reach."""
+    grid = grid_of("flow")
+    products = gram([torch.zeros(N, D), *smooth(N, T, D, seed=2).unbind(1)])
+    for parts in (0, 1):
+        view = View.of(grid.tracks[0], products, "output", 0, T, parts)
+        regime = Regime([view], [torch.linspace(9, 1, T + 1, dtype=torch.float64)])
+        rules = ["time", "chordal", CALIBRATED]
+        wide, narrow = regime.costs(rules, range(T)), regime.costs(rules, range(T), 3)
+        for rule, k in product(rules, range(T)):
+            few, every = narrow[rule][k], wide[rule][k]
+            inside = few.isfinite()
+            torch.testing.assert_close(few[inside], every[inside])
+            assert inside[-3:, -3:, :3].all() and int(inside.sum()) == inside[-3:, -3:, :3].numel()
+
+
+@pytest.mark.slow
+def test_a_thousand_stages_are_planned_in_less_than_a_minute():
+    """Of one core, with all recipes."""
+    rng = torch.Generator().manual_seed(0)
+    weights = torch.randn(8, 8, generator=rng)
+
+    def velocity(x: torch.Tensor, sigma: float) -> torch.Tensor:
+        return torch.tanh(x @ weights) * (1 + 0.3 * math.sin(5 * sigma))
+
+    line = [1 - i / 1000 for i in range(1001)]
+    found = profile(velocity, torch.randn(4, 8, generator=rng), line, budgets=(), quiet=True)
+    began = time.process_time()
+    plan = found.plan(20)
+    assert time.process_time() - began < 60
+    assert plan.budget == 20 and "searched coarse to fine" in plan.mesh
+
+
+def test_long_grids_are_tried_at_budgets_that_their_plans_can_have():
+    line = [1 - i / 1000 for i in range(1001)]
+    assert default_budgets(Grid.of(line)) == (14, 20, 40)
+    assert default_budgets(Grid.of(line[:101])) == (14, 20, 40)
+    with pytest.raises(ValueError, match=r"budget 143 cannot be tried: .* have 45 anchors at most"):
+        profile(lambda x, sigma: 1 / 0, torch.zeros(4, 8), line, budgets=[143])
 
 
 def test_the_gain_of_a_linear_flow_is_known():

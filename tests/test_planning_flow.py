@@ -11,6 +11,7 @@ import geoshrink
 from geoshrink import Grid, Plan, Profile, Run, sample
 from geoshrink.planning.cells import Cells
 from geoshrink.planning.gains import gain_stages
+from geoshrink.planning.recipes import BASELINES
 from geoshrink.planning.space import View, between, gram, weights_of
 from geoshrink.planning.targets import FULL
 from geoshrink.planning.tournament import SLATES, converged, decibels
@@ -223,7 +224,7 @@ def test_what_the_flow_costs_is_said_before(capsys):
     geoshrink.profile(toy, noise(), shifted(T), budgets=[6], target="flow")
     calls = int(capsys.readouterr().err.removeprefix("profiling: at most ").split()[0])
     stages = sum(T - n for n in gain_stages(GRIDS["flow"]))
-    assert calls == T + stages + 4 * T + 6 * (3 + len(SLATES["flow"]))
+    assert calls == T + stages + 4 * T + 6 * (len(BASELINES) + len(SLATES["flow"]))
     assert calls - 6 * 5 <= toy.calls <= calls  # of equal plans only one is run
 
 

@@ -11,6 +11,7 @@ import geoshrink
 from geoshrink import Grid, Plan, Profile, sample
 from geoshrink.planning import plan_for
 from geoshrink.planning.choosing import interpolated, leave_one_out
+from geoshrink.planning.files import KIND, digest
 from geoshrink.planning.profiles import Trial
 from geoshrink.planning.recipes import BASELINES, direct_plan
 from geoshrink.planning.tournament import SLATE, decibels, entrants
@@ -102,14 +103,35 @@ def test_each_sample_is_judged_by_the_winner_on_the_others():
 
 def test_between_tried_budgets_the_offset_is_interpolated(made):
     low, high = (
-        next(t for t in made.trials if t.recipe == "hold" and t.budget == b) for b in (4, 8)
+        next(t for t in made.trials if t.recipe == "chordal" and t.budget == b) for b in (4, 8)
     )
-    found = interpolated(made, "hold", 6)
+    found = interpolated(made, "chordal", 6)
     assert found is not None and found.how == "interpolated"
     share = math.log(6 / 4) / math.log(8 / 4)
     offset = (1 - share) * (low.mean - low.surrogate) + share * (high.mean - high.surrogate)
-    assert found.db == pytest.approx(made.planner.surrogate("hold", 6) + offset)
+    assert found.db == pytest.approx(made.planner.surrogate("chordal", 6) + offset)
     assert made.predict(12).how == "extrapolated"
+
+
+def test_where_nothing_was_tried_every_recipe_that_was_elsewhere_is_a_candidate(made):
+    """Also those that won nowhere near: direct among them."""
+    at = {b: {t.recipe: t for t in made.trials if t.budget == b} for b in (4, 8)}
+
+    def lifted(name: str) -> Profile:
+        trials = []
+        for t in made.trials:
+            off = 30.0 if t.recipe == name else 0.0
+            db = tuple(d + off * (t.budget == 4) for d in t.db)
+            trials.append(replace(t, db=db, surrogate=t.surrogate - off * (t.budget == 8)))
+        return replace(made, trials=tuple(trials))
+
+    assert {*at[4]} == {*at[8]} >= {"direct", "chordal"}
+    for name in ("direct", "chordal", "published"):
+        plan = lifted(name).plan(6)
+        wanted = made.planner.named(name, 6)
+        assert wanted is not None and plan.anchors == wanted.anchors
+    assert lifted("direct").plan(6).mesh.startswith("direct (no planned ones do better), ")
+    assert lifted("direct").plan(8).anchors == made.plan(8).anchors
 
 
 def test_where_direct_wins_the_plan_is_direct_and_says_so(made):
@@ -163,7 +185,8 @@ def test_the_curve_is_a_table_and_a_page(made, tmp_path):
         best = max(row[name] or 0 for name in BASELINES)
         assert (row["planned"] or 0) > best - 1
     lines = str(curve).splitlines()
-    assert len(lines) == 6 and "~" in lines[2] and "~" not in lines[1]
+    assert len(lines) == 8 and "~" in lines[2] and "~" not in lines[1]
+    assert "leave-one-out" in lines[6]
     page = curve.write(tmp_path / "curve.html").read_text(encoding="utf-8")
     assert "planned" in page and "<svg" in page
     assert [row["budget"] for row in made.curve().rows()] == list(range(4, 11))
@@ -240,23 +263,83 @@ def test_an_interrupted_profile_goes_on_where_it_stopped(tmp_path):
     assert toys[0].calls == calls  # a whole file is not run again
 
 
+def flipped(text: str) -> str:
+    """A few characters of the first matrix are others, and still base64."""
+    place = text.index('"data": "') + 200
+    return text[:place] + text[place : place + 20].swapcase() + text[place + 20 :]
+
+
 @pytest.mark.parametrize(
     "harm, message",
     [
         (lambda text: text[: len(text) // 2], "is not a geoshrink profile, or it is damaged"),
         (lambda text: "{}", "is not a geoshrink profile"),
-        (lambda text: text.replace('profile": 1', 'profile": 2'), "has version 2, .* update"),
-        (lambda text: text.replace('"samples": 4', '"samples": 5'), "damaged .*names 5 samples"),
-        (lambda text: text.replace('"data": "', '"data": "?'), "damaged"),
+        (lambda text: text.replace('profile": 2', 'profile": 3'), "has version 3, .* update"),
+        (flipped, r"damaged \(its sha256 is another one\): profile again"),
+        (lambda text: text.replace('"sha256": "', '"sha": "'), "its sha256 is another one"),
+        (lambda text: text.replace('profile": 2', 'profile": 1'), "its sha256 is another one"),
     ],
 )
 def test_files_that_are_no_profile(made, tmp_path, harm, message):
     file = tmp_path / "bad.json"
     made.save(file)
-    file.write_text(harm(file.read_text(encoding="utf-8")), encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
+    assert harm(text) != text
+    file.write_text(harm(text), encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         Profile.load(file)
-    assert json.loads(Plan.of(made.grid, 8).to_json())["version"] == 1
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"samples": 5}, "damaged .*names 5 samples"),
+        ({"batches": [{"grams": [{"shape": [1], "data": "?"}]}]}, "damaged"),
+        ({"nan": "trials"}, "damaged .*the real run of 'direct' with 4 calls is not finite"),
+        ({"nan": "batches"}, "damaged .*a product of its outputs is not finite"),
+    ],
+)
+def test_the_numbers_of_a_file_are_checked_whatever_its_digest_says(
+    made, tmp_path, change, message
+):
+    file, trials = tmp_path / "bad.json", made.trials
+    if change == {"nan": "trials"}:
+        made = replace(made, trials=(replace(trials[0], db=(math.nan, *trials[0].db[1:])),))
+    if change == {"nan": "batches"}:
+        batch = made.batches[0]
+        made = replace(
+            made, batches=(replace(batch, grams=tuple(g * math.inf for g in batch.grams)),)
+        )
+    made.save(file)
+    body = json.loads(file.read_text(encoding="utf-8")) | change
+    body.pop("sha256")
+    file.write_text(json.dumps(body | {"sha256": digest(body)}), encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        Profile.load(file)
+
+
+def test_a_file_from_before_there_were_digests_is_read(made, tmp_path):
+    file = tmp_path / "old.json"
+    made.save(file)
+    body = json.loads(file.read_text(encoding="utf-8")) | {KIND: 1}
+    body.pop("sha256")
+    file.write_text(json.dumps(body), encoding="utf-8")
+    assert Profile.load(file).plan(8) == made.plan(8)
+
+
+def test_a_run_that_overflows_is_no_trial(made, monkeypatch, tmp_path):
+    seen = []
+
+    def scored(x: torch.Tensor, end: torch.Tensor) -> torch.Tensor:
+        seen.append(1)
+        return decibels(x, end) * (math.nan if len(seen) == 1 else 1.0)
+
+    monkeypatch.setattr("geoshrink.planning.tournament.decibels", scored)
+    more = made.measure(Toy(), noise(), [6], quiet=True)
+    assert "direct" not in {t.recipe for t in more.trials if t.budget == 6}
+    assert math.isfinite(more.predict(6).db) and more.predict(6).how == "measured"
+    more.save(tmp_path / "more.json")
+    assert Profile.load(tmp_path / "more.json").trials == more.trials
 
 
 def test_profiles_that_do_not_fit_a_run(made):

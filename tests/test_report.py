@@ -147,7 +147,7 @@ def test_before_the_first_stage():
     report = Run(SIGMAS, 8).report
     assert report.summary() == "0 of 24 stages exact, 0 predicted"
     assert report.stages == () and report.reasons == () and report.bytes_held == 0
-    assert "signed chordal" in str(report)
+    assert "signed time" in str(report)
 
 
 @pytest.mark.parametrize("until", [1, 4, 5, 7])
@@ -331,7 +331,7 @@ def test_a_stage_has_one_number():
 
 def test_plans_are_described():
     described: list[tuple[dict[str, Any], str]] = [
-        (dict(budget=8), "sigma anchors, signed chordal, output space"),
+        (dict(budget=8), "auto anchors, signed time, output space"),
         (dict(budget=8, anchors="uniform", rule="hold"), "uniform anchors, hold, output space"),
         (dict(budget=8, space="data", rule="fixed(0.5)"), "fixed(0.5), data space"),
         (dict(anchors=(0, 1, 4), rule=["hold", "time", "time"]), "explicit anchors, hold, time,"),

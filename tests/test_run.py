@@ -234,7 +234,7 @@ def test_a_run_agrees_with_the_oracle(case):
 @pytest.mark.parametrize("anchors", ["sigma", "geometric", "uniform"])
 def test_the_meshes_agree_with_the_oracle(anchors, space):
     field, x = Field(3, 5), np.random.default_rng(3).normal(size=(2, 5))
-    run = Run(SIGMAS, 8, anchors=anchors, space=space)
+    run = Run(SIGMAS, 8, anchors=anchors, space=space, rule="signed chordal")
     mine, _ = march(run, field, x, SIGMAS)
     if anchors != "uniform":
         its = getattr(oracle, f"{anchors}_anchors")
@@ -399,7 +399,7 @@ def test_an_exact_output_is_the_models_own_object():
 
 def test_exactly_the_planned_stages_are_queried():
     sigmas, table = shifted(50), Table(random_table(steps=50))
-    run = Run(sigmas, 10)
+    run = Run(sigmas, 10, anchors="sigma")
     follow(run, table)
     assert tuple(table.calls) == run.plan.anchors == oracle.sigma_anchors(sigmas, 10)
     assert run.report.summary() == "10 of 50 stages exact, 40 predicted"
@@ -1081,7 +1081,7 @@ def test_stages_of_zero_length_change_nothing(where, space):
     field, x = Field(29, 4), np.random.default_rng(29).normal(size=(2, 4))
     plain, _ = march(Run(SIGMAS, anchors=ANCHORS, rule="chordal", space=space), field, x, SIGMAS)
     field.calls, sigmas = 0, ZEROS[where]
-    run = Run(sigmas, anchors=ANCHORS, space=space)
+    run = Run(sigmas, anchors=ANCHORS, rule="chordal", space=space)
     assert run.plan.steps == 24 and run.steps == len(sigmas) - 1
     mine, outputs = march(run, field, x, sigmas)
     assert torch.equal(mine, plain)

@@ -14,6 +14,7 @@ from torch import Tensor
 import oracle
 from geoshrink import Blocks, Grid, Plan, Rule, Run, register_output, sample
 from geoshrink.solvers import SOLVERS
+from geoshrink.universal import universal_anchors
 
 F64 = torch.float64
 
@@ -119,8 +120,8 @@ def test_the_input_is_left_alone():
 
 def test_speedup_and_defaults():
     _, report = sample(Model(), noise(), SIGMAS, speedup=3, with_report=True)
-    assert len(report.queried) == 8 and report.queried == oracle.sigma_anchors(SIGMAS, 8)
-    assert "signed chordal" in report.plan and "output space" in report.plan
+    assert len(report.queried) == 8 and report.queried == universal_anchors(Grid.of(SIGMAS), 8)
+    assert "signed time" in report.plan and "output space" in report.plan
 
 
 # --- collapsed cells ----------------------------------------------------------------------------

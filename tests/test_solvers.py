@@ -274,7 +274,15 @@ def test_a_larger_budget_is_better(solver, name, space):
     errors = []
     for budget in (5, 9, 16, 28, 40):
         out = sample(
-            model, x, sigmas, budget, solver=solver, space=space, rule="time", **model.options()
+            model,
+            x,
+            sigmas,
+            budget,
+            solver=solver,
+            space=space,
+            anchors="sigma",
+            rule="time",
+            **model.options(),
         )
         errors.append(float((out - full).square().mean().sqrt()))
     assert errors[-1] == 0

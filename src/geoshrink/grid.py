@@ -138,6 +138,18 @@ class Track:
         to_data = alpha1 - alpha * sigma1 / sigma
         return sigma1 / sigma + to_data * a, to_data * b
 
+    def euler_weights(self, stages: range, data_space: bool) -> tuple[float, list[float]]:
+        """(A, c) with x_end = A·x_begin + Σ c_n·z_n over the stages, from x' = p·x + g·output."""
+        shrink, weights = 1.0, []
+        for n in reversed(stages):
+            p, g = self.euler(n)
+            if data_space:
+                a, b = self.data_map(n)
+                p, g = (p - g * a / b, g / b) if b else (1.0, 0.0)
+            weights.append(g * shrink)
+            shrink *= p
+        return shrink, weights[::-1]
+
 
 @dataclass(frozen=True)
 class Grid:

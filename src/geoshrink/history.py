@@ -68,7 +68,7 @@ class History:
 
     def skipped(self, after: int) -> range:
         """The stages of the open cell that come after a stage, without the anchor that ends it."""
-        end = self.cell.stop - (self.cell.stop - 1 in self.plan.anchors)
+        end = self.cell.stop - self.plan.asked[self.cell.stop - 1]
         return range(max(self.cell.start, after + 1), end)
 
     def leap(self, stages: range, x: Sequence[Tensor]) -> list[Tensor]:
@@ -154,7 +154,7 @@ class History:
     def upload(self, i: int, rows: list[list[float]]) -> Tensor:
         stats = self.slots[i].stats
         assert stats is not None
-        return upload(rows, stats.S.dtype, stats.S.device)
+        return upload(torch.tensor(rows, dtype=torch.float64), stats.S.dtype, stats.S.device)
 
     def make_slots(self, leaves: Sequence[Tensor]) -> list[Slot]:
         grids = len(self.plan.grid.tracks)
@@ -173,18 +173,13 @@ class History:
 @lru_cache(maxsize=256)
 def planned_table(plan: Plan, i: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The table of slot i: one upload for all runs of a plan, so that they can be captured."""
-    slot = Slot(plan.track(i), plan.space == "data", plan.blocks, None, dtype)
-    rows = [list(row) for row in zip(*plan.horizons(i))]
-    weights, ends = [0.0] * plan.steps, (*plan.anchors[1:], plan.steps)
-    for first, end in zip(plan.anchors, ends):
-        weights[first + 1 : end] = slot.euler_weights(range(first + 1, end))[1]
-    return upload([*rows, weights], dtype, device)
+    return upload(plan.tables[i if len(plan.grid.tracks) > 1 else 0], dtype, device)
 
 
-def upload(rows: list[list[float]], dtype: torch.dtype, device: torch.device) -> Tensor:
+def upload(table: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Without waiting for the device: its queue is what hides the host's work."""
     with torch.inference_mode(False):
-        table = torch.tensor(rows, dtype=dtype)
+        table = table.to(dtype)
         if device.type != "cuda" or torch.compiler.is_compiling():
             return table.to(device)
         return table.pin_memory().to(device, non_blocking=True)

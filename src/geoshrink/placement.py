@@ -11,8 +11,9 @@ from typing import Any
 from .anchors import check_budget, geometric_anchors, share_budget, sigma_anchors, uniform_anchors
 from .checks import whole
 from .grid import Grid
+from .universal import universal_anchors
 
-MESHES = ("sigma", "geometric", "uniform")
+MESHES = ("auto", "sigma", "geometric", "uniform")
 
 
 def choose_anchors(
@@ -28,7 +29,9 @@ def choose_anchors(
         if len(anchors) < min(2, grid.steps):
             raise ValueError(f"a plan needs at least 2 anchors, got {anchors}")
         return anchors, "explicit"
-    mesh = "sigma" if anchors is None else anchors
+    mesh = anchors
+    if mesh is None:  # the auto mesh is for predictions that go on, not for held outputs
+        mesh = "sigma" if hold else "auto"
     if mesh not in MESHES:
         raise ValueError(
             f"unknown anchors {mesh!r}; choose one of {', '.join(MESHES)}, or give the stages"
@@ -44,6 +47,12 @@ def choose_anchors(
     if budget >= grid.steps:
         more = f": budget {budget} exceeds the {grid.steps} stages" if budget > grid.steps else ""
         return tuple(range(grid.steps)), "every stage" + more
+    if mesh == "auto":
+        universal = universal_anchors(grid, budget)
+        if universal is not None:
+            return universal, "auto"
+        other, mesh = choose_anchors(grid, budget, None, "sigma", hold)
+        return other, f"{mesh} (no auto mesh: noise levels unknown or rising)"
     spans = grid.spans()
     shares = [budget]
     if len(spans) > 1:

@@ -10,6 +10,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from .anchors import certificate, retention_floor
 from .checks import is_number
 from .grid import Grid, Track
@@ -26,7 +29,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         name: MappingProxyType(options)
         for name, options in {
-            "default": dict(anchors="sigma", rule="signed chordal"),
+            "default": dict(anchors="auto", rule="signed time"),
             "paper": dict(anchors="geometric", rule="chordal"),
             "Fixed-Linear": dict(anchors="uniform", rule="linear"),
             "Fixed-Linear (ω = 1)": dict(anchors="uniform", rule="fixed(1)"),
@@ -95,7 +98,7 @@ class Plan:
         *,
         speedup: float | None = None,
         anchors: str | Sequence[int] | None = None,
-        rule: Rule | str | Sequence[Rule | str] = "signed chordal",
+        rule: Rule | str | Sequence[Rule | str] = "signed time",
         space: str = "output",
         blocks: Blocks | None = None,
         coefficients: Sequence[float | None] | None = None,
@@ -178,6 +181,28 @@ class Plan:
             tuple(pair(t, n, h) if len(h) > 1 else (0.0, 0.0) for n, h in enumerate(self.history))
             for t in self.grid.tracks
         ]
+
+    @cached_property
+    def asked(self) -> tuple[bool, ...]:
+        """Whether the model is queried, for every stage. A compiled loop that meets its second plan
+        takes the numbers of its anchors for variables, and these are not found in a set.
+        """
+        return tuple(n in self.anchors for n in range(self.steps))
+
+    @cached_property
+    def tables(self) -> list[Tensor]:
+        """(3, T) for every track: ρ, λ and the Euler weight of every stage, for the same reason as
+        tensors.
+        """
+        found, ends = [], (*self.anchors[1:], self.steps)
+        for track, pairs in zip(self.grid.tracks, self._horizons):
+            weights = [0.0] * self.steps
+            for first, end in zip(self.anchors, ends):
+                stages = range(first + 1, end)
+                weights[first + 1 : end] = track.euler_weights(stages, self.space == "data")[1]
+            with torch.inference_mode(False):
+                found.append(torch.tensor([*zip(*pairs), weights], dtype=torch.float64))
+        return found
 
     def track(self, slot: int) -> Track:
         """The σ-grid of an output slot: its own, or the only one."""

@@ -134,7 +134,7 @@ class RefinedHistory:
         if not slot.data_space or x is None or not g:
             return slot.predict(stage * self.times, omega, x)
         assert slot.z is not None and slot.kind is not None
-        shrink, weights = slot.euler_weights(self.steps_of(stage))
+        shrink, weights = slot.track.euler_weights(self.steps_of(stage), slot.data_space)
         z = slot.z
         if omega is not None and slot.dz is not None:
             z = z + slot.blocks.spread(omega, z) * slot.dz
@@ -152,13 +152,14 @@ class RefinedHistory:
         return self.shares[i]
 
     def shares_of(self, i: int, stage: int) -> list[float]:
-        weights = self.fine.slots[i].euler_weights(self.steps_of(stage))[1]
+        slot = self.fine.slots[i]
+        weights = slot.track.euler_weights(self.steps_of(stage), slot.data_space)[1]
         total = sum(weights)
         return [w / total for w in weights] if total else [1 / self.times] * self.times
 
     def skipped(self, after: int) -> range:
         cell = self.cell
-        end = cell.stop - (cell.stop - 1 in self.plan.anchors)
+        end = cell.stop - self.plan.asked[cell.stop - 1]
         return range(max(cell.start, after + 1), end)
 
     def leap(self, stages: range, x: Sequence[Tensor]) -> list[Tensor]:

@@ -76,7 +76,6 @@ class Run:
                 f"statistics are accumulated in torch.float32 or torch.float64, got {dtype}"
             )
         self.mask, self.dtype, self.group = mask, dtype, check_group(group)
-        self._anchors = frozenset(self.plan.anchors)
         self._history = history_of(self.plan, mask, dtype, self.group)
         self._record = Record(self.plan)
         self._reported: tuple[Record, tuple[int, ...], Report] | None = None
@@ -149,7 +148,7 @@ class Run:
             self._restart(n, "the state x changed shape, dtype or device")
         if stage <= self._stage:
             self._restart(n, "the stage was called again or out of order")
-        if stage in self._anchors:
+        if self.plan.asked[stage]:
             return True
         if not self._history.seen:
             return self._fall_back(n, "no exact output to predict from")

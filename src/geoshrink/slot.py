@@ -145,7 +145,7 @@ class Slot:
     ) -> Tensor:
         """x after all of `stages` by Euler, in one update: A·x + (Σc_n)·z¹ + (Σc_n·ω_n)·Δz."""
         assert self.z is not None
-        shrink, c = self.euler_weights(stages)
+        shrink, c = self.track.euler_weights(stages, self.data_space)
         if omega is None or weights is None or self.dz is None:
             return ((x if shrink == 1 else shrink * x) + sum(c) * self.z).to(x.dtype)
         total = (weights.reshape(-1, *[1] * (omega.ndim - 1)) * omega).sum(0)
@@ -154,18 +154,6 @@ class Slot:
             return kernels.combine(self.z, self.dz, total, x, shrink, sum(c))
         moved = (x if shrink == 1 else shrink * x) + sum(c) * self.z
         return torch.addcmul(moved, self.blocks.spread(total, self.z), self.dz).to(x.dtype)
-
-    def euler_weights(self, stages: range) -> tuple[float, list[float]]:
-        """(A, c) with x_end = A·x_begin + Σ c_n·z_n over the stages, from x' = p·x + g·output."""
-        shrink, weights = 1.0, []
-        for n in reversed(stages):
-            p, g = self.track.euler(n)
-            if self.data_space:
-                a, b = self.track.data_map(n)
-                p, g = (p - g * a / b, g / b) if b else (1.0, 0.0)
-            weights.append(g * shrink)
-            shrink *= p
-        return shrink, weights[::-1]
 
 
 def ends_of(output: Tensor) -> Tensor:

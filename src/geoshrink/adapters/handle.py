@@ -40,10 +40,10 @@ class Handle:
         reports = self._reports()
         return reports[-1] if reports else None
 
-    def profile(self, calls: Sequence[Mapping[str, Any]], **options: Any) -> Profile:
-        """Profiles the pipeline on a few calls of it, after removing what is attached.
+    def profile(self, calls: Sequence[str | Mapping[str, Any]], **options: Any) -> Profile:
+        """Profiles the pipeline on a few prompts, or arguments of calls, after remove().
 
-            profile = handle.profile([dict(prompt=p) for p in prompts], num_inference_steps=50)
+            profile = handle.profile(["a lighthouse", "a dog", …], num_inference_steps=50)
             handle = geoshrink.accelerate(pipe, plan=profile.plan(budget=10))
 
         Options are those of planning.pipelines.profile_pipeline, or arguments of all calls.
@@ -56,8 +56,7 @@ class Handle:
                 "this host cannot be profiled as a pipeline: profile the model itself, with "
                 "geoshrink.profile(velocity, noise, sigmas)"
             )
-        self.remove()
-        return profile_pipeline(host, calls, **options)
+        return profile_pipeline(host, calls, before=self.remove, **options)
 
     def remove(self) -> None:
         self._remove()

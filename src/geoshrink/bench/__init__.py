@@ -23,11 +23,12 @@ def compare(
 
     `settings` are those of a suite: samples, seeds, converged, metrics, latency, repeats. What is
     in the folder already is not run again. A row has the setting, method, options, budget,
-    evaluations, evaluated, held, and each metric as (mean, sd over seeds) by its reference, as
-    one number where it is that of a whole set, or as "skipped: reason"; a failed one has the
-    error.
+    evaluations, forwards, evaluated, held, and each metric as (mean, sd over seeds) by its
+    reference, as one number where it is that of a whole set, or as "skipped: reason"; a failed one
+    has the error.
     """
     from .command import run, specs_of
+    from .forwards import forwards_of
     from .store import Store
     from .suite import read
     from .summary import by_seed
@@ -40,6 +41,8 @@ def compare(
         result = store.read(spec) or {"error": store.error(spec)}
         kept = ("method", "options", "budget", "kind")
         row = {**spec["setting"], **{key: spec[key] for key in kept}, **result}
+        if "evaluated" in result:
+            row["forwards"] = forwards_of(spec, result)
         for metric, references in row.pop("scores", {}).items():
             row[metric] = {
                 k: by_seed(v, row["seeds"]) if isinstance(v, list) else v

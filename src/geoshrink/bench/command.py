@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from ..compare.inputs import check_device
 from . import paper
 from .methods.registry import METHODS
 from .report import counted, draw, load, markdown, write
 from .runner import Progress, Runner
 from .setting import REFERENCES
+from .shard import shard_of
 from .store import put
 from .suite import Suite, read
+
+SHOWN = 3  # cells that failed for one reason are named, at most
 
 
 def suites() -> dict[str, Any]:
@@ -40,12 +45,12 @@ def run(
     The summary is written there, and to the file `summary` where given. Without the reference
     "converged" a run is much shorter; the next one with it makes its cells anew.
     """
-    known = suites()
-    if isinstance(source, str) and source in known:
-        source = str(known[source])
-    suite, folder = read(source), Path(out)
+    suite, folder, part = read(found(source)), Path(out), shard_of(shard)
+    check_device(device)
+    check_summary(summary)
+    check_weights(suite, weights)
     check_folder(suite, folder)
-    runner = Runner(suite, folder, device, shard_of(shard), weights, references)
+    runner = Runner(suite, folder, device, part, weights, references)
     specs = runner.specs()
     with bar(len(specs), quiet) as progress_bar:
 
@@ -54,16 +59,36 @@ def run(
             progress_bar.update()
 
         progress = runner.run(tick)
-    if specs:
+    if not quiet:
+        tell(folder, progress)
+    if any(folder.glob("*.cell.json")) or any(folder.glob("*.error.json")):
         text = markdown(load([folder]))
         for path in (folder / "summary.md", *([Path(summary)] if summary else [])):
             put(path, text.encode())
-    if not quiet:
-        print(f"{folder}: {progress.line()}")
-        for spec, reason in progress.failed:
-            where = f"{spec['setting']['model']}, {spec['method']}, B = {spec['budget']}"
-            print(f"failed: {where}: {reason}", file=sys.stderr)
     return progress
+
+
+def found(source: Any) -> Any:
+    """The file of a suite that is given by its name."""
+    known = suites()
+    if isinstance(source, str) and source in known:
+        return str(known[source])
+    if isinstance(source, (str, Path)) and not Path(source).is_file():
+        names = ", ".join([*known, *paper.suites()])
+        raise FileNotFoundError(f"no suite {str(source)!r}: give a YAML file, or one of {names}")
+    return source
+
+
+def tell(folder: Path, progress: Progress) -> None:
+    """What was done; the failures by their reason."""
+    print(f"{folder}: {progress.line()}")
+    reasons = defaultdict(list)
+    for spec, reason in progress.failed:
+        where = f"{spec['setting']['model']}, {spec['method']}, B = {spec['budget']}"
+        reasons[reason].append(where)
+    for reason, places in reasons.items():
+        more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
+        print(f"failed: {'; '.join(places[:SHOWN])}{more}: {reason}", file=sys.stderr)
 
 
 def resume(out: str | Path, **options: Any) -> Progress:
@@ -85,6 +110,8 @@ def report(
     the first of them unless given. In the folder `plots`, where given, a drawing of each setting.
     The page shows `samples` of each setting at most.
     """
+    if samples is not None and samples < 0:
+        raise ValueError(f"--samples must be at least 0, got {samples}")
     paths = [Path(folder) for folder in folders]
     cells = sum(len(list(path.glob("*.cell.json"))) for path in paths)
     with bar(cells, quiet) as progress_bar:
@@ -101,22 +128,27 @@ def report(
     return written
 
 
+def check_summary(path: str | Path | None) -> None:
+    if path is not None and Path(path).is_dir():
+        raise ValueError(f"--summary {path} is a folder: name a file")
+    if path is not None and not Path(path).parent.is_dir():
+        raise FileNotFoundError(f"--summary {path}: there is no folder {Path(path).parent}")
+
+
+def check_weights(suite: Suite, folder: str | Path | None) -> None:
+    """A folder with the weights of some model of the suite; the cells of others fail one by one."""
+    if folder is None:
+        return
+    names = [f"{model}.safetensors" for model in dict.fromkeys(name for name, _ in suite.models)]
+    if not any((Path(folder) / name).is_file() for name in names):
+        raise FileNotFoundError(f"--weights {folder} has none of {', '.join(names)}")
+
+
 def check_folder(suite: Suite, folder: Path) -> None:
     """A folder belongs to one suite; a changed one keeps every cell that is still in it."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(suite.source, ensure_ascii=False, indent=1)
     put(folder / "suite.json", text.encode())
-
-
-def shard_of(text: str) -> tuple[int, int]:
-    """(i − 1, n) of "i/n"."""
-    try:
-        i, n = (int(part) for part in text.split("/"))
-    except ValueError:
-        raise ValueError(f"--shard is i/n, such as 2/8; got {text!r}") from None
-    if not 1 <= i <= n:
-        raise ValueError(f"--shard is i/n with i from 1 to n; got {text!r}")
-    return i - 1, n
 
 
 def specs_of(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -85,10 +86,42 @@ def relative(x: Tensor, full: Tensor) -> float:
     return round(float(((x - full).norm(dim=1) / full.norm(dim=1)).mean()), 7)
 
 
-def write_samples(path: Path, case: Case, values: Sequence[Tensor], count: int) -> None:
-    """The first samples in half precision, with what is needed to draw them without the model."""
+def put_tensors(path: Path, tensors: Mapping[str, Tensor], about: str = "") -> None:
+    """Tensors and a text in a file, with a checksum of both."""
     from safetensors.torch import save
 
+    kept = dict(tensors)
+    facts = {"sha256": checksum(kept, about)}
+    put(path, save(kept, facts | {"about": about} if about else facts))
+
+
+def tensors_in(path: Path) -> tuple[dict[str, Tensor], str] | None:
+    """What put_tensors wrote; None where it is missing or damaged.
+
+    Files from before there was a checksum are taken as they are.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+            facts = file.metadata() or {}
+    except (OSError, SafetensorError, ValueError):
+        return None
+    about = facts.get("about", "")
+    if "sha256" in facts and facts["sha256"] != checksum(tensors, about):
+        return None
+    return tensors, about
+
+
+def checksum(tensors: dict[str, Tensor], about: str) -> str:
+    from safetensors.torch import save
+
+    return hashlib.sha256(save(tensors) + about.encode()).hexdigest()
+
+
+def write_samples(path: Path, case: Case, values: Sequence[Tensor], count: int) -> None:
+    """The first samples in half precision, with what is needed to draw them without the model."""
     known = case.model.facts.get("data", {})
     about = dict(
         labels=[case.model.classes[int(i)] for i in case.model.labels(case.labels[:count])],
@@ -96,7 +129,7 @@ def write_samples(path: Path, case: Case, values: Sequence[Tensor], count: int) 
         facts={key: known[key] for key in DRAWN_WITH if key in known},
     )
     tensors = {str(i): part[:count].half().cpu().contiguous() for i, part in enumerate(values)}
-    put(path, save(tensors, {"about": json.dumps(about, ensure_ascii=False)}))
+    put_tensors(path, tensors, json.dumps(about, ensure_ascii=False))
 
 
 @dataclass(frozen=True)
@@ -111,12 +144,13 @@ class Samples:
 
 def read_samples(path: Path) -> Samples | None:
     """None where they were not kept, or the file is damaged."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            about = json.loads(file.metadata()["about"])
-            values = [file.get_tensor(str(i)).float() for i in range(len(file.keys()))]
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+    found = tensors_in(path)
+    if found is None:
         return None
-    return Samples(values, about["labels"], about["lengths"], about["facts"])
+    tensors, text = found
+    try:
+        about = json.loads(text)
+        values = [tensors[str(i)].float() for i in range(len(tensors))]
+        return Samples(values, about["labels"], about["lengths"], about["facts"])
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -18,9 +18,10 @@ import torch
 
 from .. import __version__
 from ..zoo.model import Model, load
-from .keeping import write_samples
+from .keeping import read_samples, write_samples
 from .methods.registry import METHODS
 from .metrics import values_of
+from .metrics.base import is_current
 from .metrics.zoo import metrics_of
 from .setting import REFERENCES, Setting
 from .store import Store, name_of
@@ -59,6 +60,7 @@ class Runner:
         self.shard, self.weights, self.references = shard, weights, tuple(references)
         self.models: dict[str, Model] = {}
         self.setting: Setting | None = None
+        self.remade: list[Path] = []  # references that were damaged
 
     def run(self, tick: Callable[[dict[str, Any]], Any] = lambda spec: None) -> Progress:
         """Runs what is missing of this shard's cells; tick(cell) after each."""
@@ -69,15 +71,15 @@ class Runner:
             self.run_cells(progress, tick)
         finally:
             torch.set_float32_matmul_precision(before)
+            progress.damaged += len(self.remade)
         return progress
 
     def run_cells(self, progress: Progress, tick: Callable[[dict[str, Any]], Any]) -> None:
-        there = {path.name for path in self.store.damaged()}
         for spec in self.specs():
             if self.complete(spec):
                 progress.kept += 1
             else:
-                progress.damaged += self.store.path(spec).name in there
+                progress.damaged += self.damaged(spec)
                 try:
                     self.store.write(spec, self.cell(spec))
                     progress.done += 1
@@ -87,18 +89,26 @@ class Runner:
                     self.store.fail(spec, traceback.format_exc())
             tick(spec)
 
+    def damaged(self, spec: dict[str, Any]) -> bool:
+        """Whether the cell or its samples are there and cannot be read."""
+        cell, samples = self.store.path(spec), self.samples_path(spec)
+        broken = cell.is_file() and self.store.whole(cell) is None
+        return broken or (samples.is_file() and read_samples(samples) is None)
+
     def complete(self, spec: dict[str, Any]) -> bool:
         """A cell without a reference, a metric or the samples of this run is made anew, as is one
-        whose metric was skipped for weights that are there now.
+        whose metric has changed, or was skipped for weights that are there now.
         """
         result = self.store.read(spec)
         if result is None:
             return False
-        if self.keeps(spec) and not self.samples_path(spec).is_file():
+        if self.keeps(spec) and read_samples(self.samples_path(spec)) is None:
             return False
         if spec["kind"] != "fidelity":
             return True
         metrics = metrics_of(spec["setting"]["model"], self.suite.metrics)
+        if not all(is_current(result, m.name, m.metric.version) for m in metrics):
+            return False
         scores = [
             (m, result["scores"].get(m.name, {}).get(r)) for m in metrics for r in self.references
         ]
@@ -137,7 +147,11 @@ class Runner:
 
     def model(self, name: str) -> Model:
         if name not in self.models:
-            self.models[name] = load(name, self.device, self.weights)
+            try:
+                self.models[name] = load(name, self.device, self.weights)
+            except FileNotFoundError as error:
+                where = str(error).partition(":")[0]
+                raise FileNotFoundError(f"{where}; --weights names their folder") from error
         return self.models[name]
 
     def hash_of(self, name: str) -> str | None:
@@ -151,9 +165,8 @@ class Runner:
         """Kept while cells of the same setting follow each other."""
         if self.setting is None or self.setting.spec != spec["setting"]:
             model = self.model(spec["setting"]["model"])
-            self.setting = Setting(
-                spec["setting"], model, self.store.folder, self.suite, self.references
-            )
+            about = spec["setting"], model, self.store.folder, self.suite, self.references
+            self.setting = Setting(*about, damaged=self.remade.append)
         return self.setting
 
     def cell(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -175,6 +188,7 @@ class Runner:
             write_samples(self.samples_path(spec), setting.case, values, self.suite.keep)
         return dict(
             scores=scores,
+            versions={m.name: m.metric.version for m in setting.metrics},
             evaluations=outcome.evaluations,
             evaluated=list(outcome.evaluated),
             held=outcome.held,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ from torch import Tensor
 from ..outputs import flatten
 from ..sampling import sample
 from ..zoo.model import Model, joined
-from .keeping import Trace, write_samples
+from .keeping import Trace, put_tensors, tensors_in, write_samples
 from .methods.base import Case
 from .metrics import values_of
 from .metrics.zoo import Scores, metrics_of
-from .store import name_of, put
+from .store import name_of
 from .suite import Suite
 
 REFERENCES = ("full", "converged")
@@ -34,8 +34,10 @@ class Setting:
         folder: Path,
         suite: Suite,
         names: Sequence[str] = REFERENCES,
+        damaged: Callable[[Path], Any] = lambda path: None,
     ):
         self.spec, self.model, self.folder, self.names = spec, model, folder, names
+        self.damaged = damaged  # is told of a reference that is there and cannot be used
         self.converged, self.keep = suite.converged, suite.keep
         self.metrics = metrics_of(model.name, suite.metrics)
 
@@ -79,19 +81,18 @@ class Setting:
         return {name: self.reference(name) for name in self.names}
 
     def reference(self, name: str) -> list[Tensor]:
-        from safetensors import SafetensorError
-        from safetensors.torch import load as load_tensors
-        from safetensors.torch import save
-
         steps = None if name == "full" else self.converged
         key = name_of(reference_key(self.spec, self.model.facts["sha256"], steps))
         path = self.folder / f"{key}.reference.safetensors"
-        try:
-            kept = load_tensors(path.read_bytes())
-        except (OSError, SafetensorError):
+        found = tensors_in(path)
+        if found is None:
+            if path.is_file():
+                self.damaged(path)
             x = sample(self.case.velocity(), self.case.noise, self.case.grid(steps))
             kept = {str(i): part.contiguous().cpu() for i, part in enumerate(flatten(x)[0])}
-            put(path, save(kept))
+            put_tensors(path, kept)
+        else:
+            kept = found[0]
         parts = [kept[str(i)].to(self.model.device) for i in range(len(kept))]
         x = tuple(parts) if self.model.recipe.joint else parts[0]
         values = values_of(self.model, x, self.case.lengths)

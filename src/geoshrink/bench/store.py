@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,10 @@ class Store:
         self.path(spec, "error").unlink(missing_ok=True)
 
     def fail(self, spec: Any, error: str) -> None:
-        """Says beside the missing cell why it is missing."""
+        """Says beside the missing cell why it is missing, unless the disk has no room for it."""
         text = json.dumps({"spec": spec, "error": error}, ensure_ascii=False)
-        put(self.path(spec, "error"), text.encode())
+        with suppress(OSError):
+            put(self.path(spec, "error"), text.encode())
 
     def error(self, spec: Any) -> str | None:
         try:
@@ -91,5 +93,7 @@ def put(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         beside.unlink(missing_ok=True)

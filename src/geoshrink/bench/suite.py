@@ -17,14 +17,15 @@ Cells come in the order of the file: what matters most first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..checks import is_number, whole
+from ..checks import check_switch, is_number, whole
 from ..zoo.recipes import RECIPES
-from .methods.registry import METHODS
+from .methods.registry import METHODS, check_options
 from .metrics.zoo import names
 
 NUMBERS = ("samples", "seeds", "converged", "repeats")
@@ -115,18 +116,21 @@ def read(source: str | Path | Mapping[str, Any]) -> Suite:
         if not given.get(key):
             raise ValueError(f"{where} has no {key}")
     models = []
-    for model, settings in pairs_of(given["models"]):
+    for model, settings in pairs_of(where, given["models"]):
         if model not in RECIPES:
             raise ValueError(f"{where}: no model {model!r}; the zoo has {', '.join(RECIPES)}")
         check(f"{where}: {model}", settings or {}, SETTINGS, "setting")
         check_setting(f"{where}: {model}", model, settings or {})
         models.append((model, dict(settings or {})))
+    if not isinstance(given["methods"], (list, tuple)):
+        raise ValueError(f"{where}: methods are a list, got {given['methods']!r}")
     methods = [method_of(where, item) for item in given["methods"]]
     for key in NUMBERS:
         if key in given and whole(given[key], f"{where}: {key}") < 1:
             raise ValueError(f"{where}: {key} must be at least 1, got {given[key]!r}")
     if not 0 <= whole(given.get("keep", 0), f"{where}: keep") <= given.get("samples", 32):
         raise ValueError(f"{where}: keep must be from 0 to the samples, got {given['keep']!r}")
+    check_switch(f"{where}: latency", given.get("latency", False))
     if given.get("precision", "highest") not in PRECISIONS:
         raise ValueError(
             f"{where}: precision must be one of {', '.join(PRECISIONS)}, got {given['precision']!r}"
@@ -173,30 +177,73 @@ def check(where: str, given: Mapping[str, Any], known: set[str], what: str) -> N
 
 
 def check_setting(where: str, model: str, given: Mapping[str, Any]) -> None:
-    """Budgets within the steps, and shifts that are numbers (pairs of them for two σ-grids)."""
+    """Budgets within the steps, and numbers where numbers are wanted."""
+    for key in ("budgets", "guidance", "shift"):
+        if key in given and not many(given[key]):
+            raise ValueError(f"{where}: {key} is empty: give at least one, or leave it out")
     steps = whole(given.get("steps", RECIPES[model].judged_at["steps"]), f"{where}: steps")
     for budget in many(given.get("budgets", [])):
         if not 1 <= whole(budget, f"{where}: a budget") <= steps:
             raise ValueError(f"{where}: budget {budget} is not from 1 to its {steps} steps")
+    if not all(map(finite, many(given.get("guidance", [])))):
+        raise ValueError(f"{where}: guidance must be numbers, got {given['guidance']!r}")
     joint = RECIPES[model].joint
     for shift in many(given.get("shift", [])):
         pair = shift if isinstance(shift, (list, tuple)) else [shift]
         flat = joint and not isinstance(shift, (list, tuple)) and len(many(given["shift"])) != 2
-        if flat or not all(is_number(s) and s > 0 for s in pair):
+        odd = isinstance(shift, (list, tuple)) and not (joint and len(shift) == 2)
+        if flat or odd or not all(finite(s) and s > 0 for s in pair):
             wanted = "pairs of numbers" if joint else "numbers"
             raise ValueError(f"{where}: shift must be {wanted} above 0, got {given['shift']!r}")
+    ends = given.get("interval")
+    if ends is not None and not (is_pair(ends) and ends[0] <= ends[1]):
+        raise ValueError(f"{where}: interval is [lowest σ, highest σ], got {ends!r}")
+    check_lengths(where, model, given.get("lengths"))
 
 
-def pairs_of(given: Any) -> list[tuple[str, Any]]:
+def check_lengths(where: str, model: str, lengths: Any) -> None:
+    if lengths is None:
+        return
+    most = RECIPES[model].shapes[0][-1]
+    if model != "motion":
+        raise ValueError(f"{where}: lengths {lengths!r}: only motion has samples of many sizes")
+    if not isinstance(lengths, (list, tuple)) or not lengths:
+        raise ValueError(f"{where}: lengths must be a list of numbers, got {lengths!r}")
+    if not all(1 <= whole(length, f"{where}: a length") <= most for length in lengths):
+        raise ValueError(f"{where}: lengths must be from 1 to {most}, got {lengths!r}")
+
+
+def finite(value: Any) -> bool:
+    return is_number(value) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_pair(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) == 2 and all(map(finite, value))
+
+
+def pairs_of(where: str, given: Any) -> list[tuple[str, Any]]:
     """(name, settings) of a mapping, or of a list of mappings where a model comes twice."""
-    parts = [given] if isinstance(given, Mapping) else given
-    return [pair for part in parts for pair in dict(part).items()]
+    parts = given if isinstance(given, (list, tuple)) else [given]
+    if not all(isinstance(part, Mapping) for part in parts):
+        raise ValueError(f"{where}: models are name: settings, such as fruit: {{}}; got {given!r}")
+    pairs = [pair for part in parts for pair in part.items()]
+    for name, settings in pairs:
+        if settings is not None and not isinstance(settings, Mapping):
+            raise ValueError(f"{where}: {name} has settings such as budgets, got {settings!r}")
+    return pairs
 
 
 def method_of(where: str, item: Any) -> tuple[str, dict[str, Any]]:
-    if not isinstance(item, (str, Mapping)):
+    one = isinstance(item, Mapping) and len(item) == 1
+    if not (one or isinstance(item, str)):
         raise ValueError(f"{where}: a method is a name, or name: settings; got {item!r}")
-    name, options = (item, {}) if isinstance(item, str) else next(iter(dict(item).items()))
+    name, options = (item, {}) if isinstance(item, str) else next(iter(item.items()))
     if name not in METHODS:
         raise ValueError(f"{where}: no method {name!r}; there are {', '.join(METHODS)}")
+    if not isinstance(options or {}, Mapping):
+        raise ValueError(f"{where}: {name} has settings by name, got {options!r}")
+    try:
+        check_options(name, options or {})
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
     return name, dict(options or {})

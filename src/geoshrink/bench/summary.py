@@ -16,6 +16,7 @@ class Measure(NamedTuple):
     name: str
     unit: str
     better: Literal["higher", "lower"] | None
+    version: str | None = None
 
     @property
     def heading(self) -> str:
@@ -27,7 +28,8 @@ def measure_of(name: str) -> Measure:
     for measured in (*PICTURES, *(m for each in OF_MODEL.values() for m in each)):
         metric = measured.metric
         if metric.name == name:
-            return Measure(name, metric.unit, "higher" if metric.higher else "lower")
+            better = "higher" if metric.higher else "lower"
+            return Measure(name, metric.unit, better, metric.version)
     return Measure(name, "", None)
 
 

@@ -29,6 +29,7 @@ class Cells:
     views        one per slot
     importance   per slot, for every stage l: the price of ‖e‖² at l, a(σ_l)² over the slot's energy
     allowed      the stages that may be anchors, 0 first; k is the position of the anchor in it
+    near         how many of them before and after the anchor are looked at; all unless said
     """
 
     def __init__(
@@ -37,9 +38,10 @@ class Cells:
         importance: Sequence[Tensor],
         allowed: Sequence[int],
         k: int,
+        near: int | None = None,
     ) -> None:
-        self.slots = [Products(view, allowed, k) for view in views]
-        self.prices = [a[[*allowed[k + 1 :], view.stages]] for a, view in zip(importance, views)]
+        self.slots = [Products(view, allowed, k, near) for view in views]
+        self.prices = [a[slot.ends] for a, slot in zip(importance, self.slots)]
         self.energies = [a[-1] for a in importance]
 
     def costs(self, rule: str) -> Tensor:
@@ -75,11 +77,12 @@ class Products:
     reach        ρ and λ of every node n after the anchor, (n, 1, 1, j)
     """
 
-    def __init__(self, view: View, allowed: Sequence[int], place: int):
+    def __init__(self, view: View, allowed: Sequence[int], place: int, near: int | None = None):
         k, G = allowed[place], view.products
-        nodes = view.rows(k)
-        past, ends = [*allowed[: max(place, 1)]], [*allowed[place + 1 :], view.stages]
-        self.weights = view.weights[ends, view.nodes(k)]
+        past = [*allowed[: max(place, 1)]][-(near or 0) :]
+        ends = self.ends = [*allowed[place + 1 :], view.stages][:near]
+        nodes = view.rows(k, ends[-1])
+        self.weights = view.weights[ends, view.nodes(k, ends[-1])]
         total = self.weights.sum(1)
         A = total[:, None] * G[:, k, None] - self.weights @ G[:, nodes]  # ⟨A_l, z_m⟩
         own = (A[:, :, nodes] * self.weights).sum(2)
@@ -93,7 +96,7 @@ class Products:
         self.statistics = Statistics(self.S.expand_as(D), P, D)
         from_k = G[:, nodes] - G[:, k, None]
         self.ahead = from_k[:, :, k, None] - from_k[:, :, past]
-        rho, lam = view.horizons(k, past)
+        rho, lam = view.horizons(k, past, ends[-1])
         self.reach = rho[:, None, None], lam[:, None, None]
 
     def chunks(self) -> list[slice]:

@@ -1,4 +1,9 @@
-"""From trials to a plan and a prediction: the winner where plans were run, offsets in between."""
+"""From trials to a plan and a prediction: the winner where plans were run, offsets in between.
+
+At budgets without real runs every recipe that was tried at others is judged by its surrogate, moved
+by what real runs were off from it. Direct is among them: where it is expected to be better, it is
+the plan.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +25,11 @@ from .tournament import SLATES
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+NO_RUNS = (
+    "this profile has no real runs to predict from: profile.measure(velocity, noise, budgets) "
+    "makes them"
+)
 
 
 def best_plan(profile: Profile, budget: int, target: str = RUN, refine: int = 1) -> Plan:
@@ -55,21 +65,11 @@ def prediction(profile: Profile, budget: int, target: str = RUN) -> Prediction:
     if trials:
         found = leave_one_out(trials)
         return replace(found, how="carried over") if profile.origin else found
-    expected = [interpolated(profile, name, budget, target) for name in winners(mine, budget)]
+    tried = dict.fromkeys(trial.recipe for trial in mine)
+    expected = [interpolated(profile, name, budget, target) for name in tried]
     if not any(expected):
-        raise ValueError(
-            "this profile has no real runs to predict from: profile.measure(velocity, noise, "
-            "budgets) makes them"
-        )
+        raise ValueError(NO_RUNS)
     return max((e for e in expected if e is not None), key=lambda e: e.db)
-
-
-def winners(trials: Sequence[Trial], budget: int) -> list[str]:
-    """The recipes that won at the nearest budgets with real runs, below and above."""
-    tried = sorted({trial.budget for trial in trials})
-    near = [b for b in tried if b < budget][-1:] + [b for b in tried if b > budget][:1]
-    best = [max((t for t in trials if t.budget == b), key=lambda t: t.mean) for b in near]
-    return list(dict.fromkeys(trial.recipe for trial in best))
 
 
 def leave_one_out(trials: Sequence[Trial]) -> Prediction:
@@ -109,19 +109,28 @@ def usable(profile: Profile, budget: int, target: str, refine: int) -> list[str]
     return [n for n in (DIRECT, *SLATES[target]) if planner.named(n, budget) is not None]
 
 
+def budgets_of(profile: Profile, target: str = RUN) -> Sequence[int]:
+    """To look through: all below T; on long grids, which take seconds each, those tried."""
+    if not profile.planner.exact:
+        return sorted(profile.tried(target))
+    return range(max(2, len(profile.grid.spans())), profile.grid.steps)
+
+
 def budget_for_target(profile: Profile, db: float | None, target: str = RUN) -> int:
     """The smallest budget whose predicted quality reaches so many dB."""
     if not is_number(db) or isinstance(db, bool) or not math.isfinite(float(db)):  # type: ignore[arg-type]
         raise ValueError(f"target_db is a number of decibels, got {db!r}")
-    least = max(2, len(profile.grid.spans()))
-    expected = [prediction(profile, b, target) for b in range(least, profile.grid.steps)]
+    expected = [prediction(profile, b, target) for b in budgets_of(profile, target)]
+    if not expected:
+        raise ValueError(NO_RUNS)
     for e in expected:
         if e.db >= float(db):  # type: ignore[arg-type]
             return e.budget
     best = max(expected, key=lambda e: e.db)
+    among = f"below {profile.grid.steps}" if profile.planner.exact else "with real runs"
     raise ValueError(
-        f"no budget below {profile.grid.steps} is expected to reach {db:g} dB: the best is "
-        f"{best.db:.1f} dB with {best.budget} calls; ask for less, or run every stage"
+        f"no budget {among} is expected to reach {db:g} dB: the best is {best.db:.1f} dB with "
+        f"{best.budget} calls; ask for less, or run every stage"
     )
 
 

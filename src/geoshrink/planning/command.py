@@ -1,52 +1,120 @@
-"""geoshrink plan: a model of the zoo, by the profile that comes with it or by one made now."""
+"""geoshrink plan: a model of the zoo, by the profile that comes with it or by one made now; or a
+pipeline, from the folder that diffusers saved.
+
+The plan is on stdout alone, as JSON, or in a file; everything else that is said is on stderr. Where
+no plan is asked for, stdout has the table.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 from .profiles import Profile
 from .ship import SAMPLES, fitted, profiled
 from .targets import check_budget, check_target
 
+#: Options of one kind of model, which are an error for the other.
+ZOO, PIPELINE = ("samples", "shift"), ("prompts", "prompts_file", "dtype", "kwargs")
+
 
 def run(args: argparse.Namespace) -> int:
-    from ..zoo import load
+    from ..compare.inputs import check_device
+    from ..zoo.recipes import RECIPES
 
-    model = load(args.model, args.device)
-    if args.samples is not None and args.samples < 1:
-        raise ValueError(f"--samples must be at least 1, got {args.samples}")
     if args.budget is not None and args.target_db is not None:
         raise ValueError(f"give --budget {args.budget} or --target-db {args.target_db}, not both")
+    asked = args.budget is not None or args.target_db is not None
+    if args.plan is not None and not asked:
+        raise ValueError(f"--plan {args.plan} is for a plan: give --budget or --target-db, too")
     check_target(args.target, None, "euler")
-    if args.budget is not None:
-        check_budget(args.budget, model.grid(args.steps, interval=model.judged_at.get("interval")))
-    found = ready(model, args)
-    if found is None:
-        found = profiled(
-            model,
-            SAMPLES if args.samples is None else args.samples,
-            args.steps,
-            guidance=args.guidance,
-            target=args.target,
-            file=args.out,
-        )
+    check_device(args.device)
+    own = args.model not in RECIPES and (Path(args.model).is_dir() or ":" in args.model)
+    kind, others = ("a pipeline", ZOO) if own else ("a model of the zoo", PIPELINE)
+    for name in others:
+        if getattr(args, name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')} is not an option of {kind}")
+    found = of_pipeline(args) if own else of_zoo(args)
     curve = found.curve(target=args.target)
-    print(curve)
+    print(curve, file=sys.stderr if asked else sys.stdout)
     if args.curve:
         curve.write(args.curve)
-    if args.budget is not None or args.target_db is not None:
-        print(found.plan(args.budget, target_db=args.target_db, target=args.target).to_json())
+    if asked:
+        if args.budget is not None and args.budget > found.grid.steps:
+            words = f"--budget {args.budget} is more than the {found.grid.steps} steps: all are run"
+            print(words, file=sys.stderr)
+        plan = found.plan(args.budget, target_db=args.target_db, target=args.target)
+        if args.plan is None:
+            print(plan.to_json())
+        else:
+            args.plan.parent.mkdir(parents=True, exist_ok=True)
+            args.plan.write_text(plan.to_json() + "\n", encoding="utf-8")
     return 0
 
 
-def ready(model: Any, args: argparse.Namespace) -> Profile | None:
+def of_zoo(args: argparse.Namespace) -> Profile:
+    from ..zoo import load
+
+    model = load(args.model, args.device or "cpu")
+    if args.samples is not None and args.samples < 1:
+        raise ValueError(f"--samples must be at least 1, got {args.samples}")
+    grid = model.grid(args.steps, args.shift, model.judged_at.get("interval"))
+    if args.budget is not None:
+        check_budget(args.budget, grid)
+    return ready(model, grid, args) or profiled(
+        model,
+        SAMPLES if args.samples is None else args.samples,
+        args.steps,
+        shift=args.shift,
+        guidance=args.guidance,
+        target=args.target,
+        file=args.out,
+    )
+
+
+def of_pipeline(args: argparse.Namespace) -> Profile:
+    """A profile of what `geoshrink compare` takes, where it is a diffusers pipeline."""
+    from ..compare import Settings, read_kwargs, read_prompts
+    from ..compare.manners import PIPELINE as MANNER
+    from ..compare.pipeline import load
+    from .pipelines import profile_pipeline
+
+    if args.prompts and args.prompts_file:
+        raise ValueError("give --prompts or --prompts-file, not both")
+    prompts = read_prompts(args.prompts_file) if args.prompts_file else args.prompts or ()
+    settings = Settings(
+        args.model,
+        tuple(prompts),
+        steps=args.steps or 50,
+        budgets=(4,),
+        guidance=args.guidance,
+        dtype=args.dtype,
+        device=args.device,
+        kwargs=read_kwargs(args.kwargs or "{}"),
+    )
+    loaded = load(settings)
+    if loaded.manner is not MANNER:
+        raise ValueError(
+            f"{loaded.kind} is not called as a diffusers pipeline is: profile the model itself, "
+            "with geoshrink.profile(velocity, noise, sigmas)"
+        )
+    return profile_pipeline(
+        loaded.host,
+        settings.prompts or [{}] * SAMPLES,
+        num_inference_steps=settings.steps,
+        target=args.target,
+        file=args.out,
+        **loaded.call,
+    )
+
+
+def ready(model: Any, grid: Any, args: argparse.Namespace) -> Profile | None:
     """The model's own profile, where it fits and nobody asked for another."""
     if args.out is not None or args.samples is not None:
         return None
     guidance = model.judged_at["guidance"] if args.guidance is None else args.guidance
-    grid = model.grid(args.steps, interval=model.judged_at.get("interval"))
     found, reason = fitted(args.model, grid, guidance)
     if found is not None and not found.tried(args.target):
         found, reason = None, f"it has no real runs for target={args.target!r}"

@@ -15,7 +15,7 @@ Velocity = Callable[[Any, Any], Any]
 
 
 class Counter:
-    """Counts the calls of what counted() hands out; shows a bar where tqdm is installed."""
+    """Counts calls, by tick() or of what counted() hands out; a bar where tqdm is installed."""
 
     def __init__(
         self, calls: int, grid: Grid, pairs: Sequence[tuple[Any, Any]], quiet: bool = False
@@ -42,12 +42,15 @@ class Counter:
     def counted(self, velocity: Velocity) -> Velocity:
         def counting(x: Any, sigma: Any) -> Any:
             output = velocity(x, sigma)
-            self.done += 1
-            if self.bar is not None:
-                self.bar.update()
+            self.tick()
             return output
 
         return counting
+
+    def tick(self) -> None:
+        self.done += 1
+        if self.bar is not None:
+            self.bar.update()
 
 
 def bar(total: int) -> Any:

@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..page import Lines, Page, Series
-from .choosing import interpolated, prediction
+from .choosing import budgets_of, interpolated, prediction
 from .profiles import Prediction, Profile
 from .recipes import BASELINES
 from .targets import FULL, RUN, check_budget
 
 PLANNED = "planned"
 LEGEND = (
-    "dB of the target over the error; ~ between budgets with real runs, ? beyond them or elsewhere"
+    "dB of the target over the error; ~ between budgets with real runs, ? beyond them or elsewhere;"
+    " else planned\nis leave-one-out, each sample under the recipe that wins on the others: it can "
+    "be below a column that is\nthe plan itself."
 )
 
 
@@ -30,12 +32,15 @@ class Curve:
     def of(cls, profile: Profile, budgets: Sequence[int] | None = None, target: str = RUN) -> Curve:
         if budgets is None:
             least = max(4, len(profile.grid.spans()))
-            budgets = range(least, max(least, profile.grid.steps // 2) + 1)
+            half = max(least, profile.grid.steps // 2)
+            budgets = [b for b in budgets_of(profile, target) if least <= b <= half] or [least]
         checked = tuple(dict.fromkeys(check_budget(b, profile.grid) for b in budgets))
         methods: dict[str, tuple[Prediction | None, ...]] = {}
         methods[PLANNED] = tuple(prediction(profile, b, target) for b in checked)
         for name in BASELINES:
-            methods[name] = tuple(of_method(profile, name, b, target) for b in checked)
+            found = tuple(of_method(profile, name, b, target) for b in checked)
+            if any(found):  # else it was never tried
+                methods[name] = found
         full = [t.mean for t in profile.trials if t.recipe == FULL and t.target == target]
         note = f"\nthe full run of {profile.grid.steps} calls: {full[0]:.1f} dB" if full else ""
         return cls(checked, methods, note)

@@ -1,9 +1,15 @@
-"""A profile as a file: JSON, with its matrices packed as base64 of float64 or float32."""
+"""A profile as a file: JSON, with its matrices packed as base64 of float64 or float32.
+
+Version 2 has a sha256 of everything else in it, without which it is not read. Version 1 was written
+before there was one, and is read where its shapes fit and its numbers are finite.
+"""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import math
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -16,8 +22,9 @@ from torch import Tensor
 from ..plan import read_grid
 from .profiles import Batch, Profile, Trial
 
-VERSION = 1
-KIND = "geoshrink profile"
+VERSIONS = 1, 2
+VERSION = VERSIONS[-1]
+KIND, DIGEST = "geoshrink profile", "sha256"
 TYPES = {"<f8", "<f4"}
 
 
@@ -50,7 +57,7 @@ def write(profile: Profile, file: str | Path, small: bool = False) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     beside = place.with_name(place.name + ".part")
     try:
-        beside.write_text(json.dumps(body), encoding="utf-8")
+        beside.write_text(json.dumps(body | {DIGEST: digest(body)}), encoding="utf-8")
         os.replace(beside, place)
     except BaseException:
         beside.unlink(missing_ok=True)
@@ -64,11 +71,14 @@ def read(file: str | Path, whole: bool = True) -> Profile:
         version = body[KIND]
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
         raise ValueError(f"{file} is not a geoshrink profile, or it is damaged") from None
-    if version != VERSION:
+    if version not in VERSIONS:
         raise ValueError(
             f"{file} has version {version!r}, this geoshrink reads {VERSION}: update geoshrink, or "
             "profile again"
         )
+    recorded = body.pop(DIGEST, None)
+    if recorded != digest(body) and (version, recorded) != (1, None):
+        raise ValueError(f"{file} is damaged (its {DIGEST} is another one): profile again")
     try:
         profile = parse(body)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -108,7 +118,22 @@ def parse(body: dict[str, Any]) -> Profile:
     )
     if profile.samples != body["samples"]:
         raise ValueError(f"it names {body['samples']} samples and has {profile.samples}")
+    check_numbers(profile)
     return profile
+
+
+def digest(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def check_numbers(profile: Profile) -> None:
+    """All finite, but for gains: they are NaN where nothing was perturbed."""
+    for batch in profile.batches:
+        if not all(t.isfinite().all() for t in (*batch.grams, *batch.energies)):
+            raise ValueError("a product of its outputs is not finite")
+    for t in profile.trials:
+        if not all(map(math.isfinite, (t.surrogate, *t.db))):
+            raise ValueError(f"the real run of {t.recipe!r} with {t.budget} calls is not finite")
 
 
 def pack(t: Tensor, kind: str) -> dict[str, Any]:

@@ -13,12 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import whole
 from ..grid import Grid
 from ..outputs import flatten
 from ..sampling import sample
 
 LOUD = 16  # times the state's rounding: the least perturbation
 STAGES = 3  # perturbed by default: less than two full runs' worth of calls
+
+
+def check_stages(count: int) -> None:
+    if not 1 <= whole(count, "perturbed") <= 50:
+        raise ValueError(f"perturbed is a number of stages from 1 to 50, got {count}")
 
 
 def gain_stages(grid: Grid, count: int = STAGES) -> tuple[int, ...]:

@@ -5,35 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..plan import Plan
 from ..retention import Rule
 from ..solvers import SOLVERS
-from .cells import CALIBRATED, Cells
+from .cells import CALIBRATED
 from .gains import track_of
-from .pairs import PAIR_RULES, Pairs, cheapest_pairs
 from .recipes import BASELINES, RECIPES, baseline
-from .search import cheapest, shared
+from .regimes import Found, Regime, short
+from .search import shared
 from .space import View
 
 if TYPE_CHECKING:
     from .profiles import Profile
-
-EXACT = 100  # stages of a regime up to which every set of anchors is searched
-COARSE = 48  # stages of a longer one that are searched first: the most anchors it may have
-
-
-class Found(NamedTuple):
-    """The cheapest anchors of a recipe, a rule for each, and Σ a²·E‖e‖² over the energy."""
-
-    cost: float
-    anchors: tuple[int, ...]
-    rules: tuple[str, ...]
 
 
 class Planner:
@@ -111,7 +99,7 @@ class Planner:
     @property
     def exact(self) -> bool:
         """Whether every set of anchors is searched, whatever the recipe."""
-        return all(last - first <= EXACT for first, last in self.grid.spans())
+        return all(short(last - first) for first, last in self.grid.spans())
 
     def exact_for(self, name: str) -> bool:
         """Whether every set of anchors is searched for a recipe."""
@@ -166,76 +154,6 @@ class Planner:
                     costs = self.regime(r, plan.space).cells(near, k).costs(str(rule))
                 total += float(costs[0, max(k - 1, 0), 0])
         return total
-
-
-class Regime:
-    """The stages of one regime, in one space: what the cells cost, and the cheapest anchors.
-
-    Up to EXACT stages every set of anchors is searched, above only for rules that need no more than
-    the two latest anchors. For the others a coarse choice of stages is searched first, then the
-    neighbourhood of what was found, ever closer.
-    """
-
-    def __init__(self, views: Sequence[View], importance: Sequence[Tensor], paired: bool = True):
-        self.views, self.importance, self.paired = views, importance, paired
-        self.stages = views[0].stages
-        self.exact = self.stages <= EXACT
-        self.tables: dict[str, list[Tensor]] = {}
-        self.allowed = range(self.stages) if self.exact else coarse(self.stages)
-
-    def cells(self, allowed: Sequence[int], place: int) -> Cells:
-        return Cells(self.views, self.importance, allowed, place)
-
-    def costs(self, rule: str, allowed: Sequence[int]) -> list[Tensor]:
-        return [self.cells(allowed, k).costs(rule).float() for k in range(len(allowed))]
-
-    def exact_for(self, rules: Sequence[str]) -> bool:
-        return self.exact or (self.paired and all(rule in PAIR_RULES for rule in rules))
-
-    def search(self, rules: Sequence[str], budget: int | None = None) -> list[Found]:
-        """The cheapest anchors for 1, 2, … of them; on long grids as many as the budget."""
-        if not self.exact and self.exact_for(rules) and len(rules) == 1:
-            slots = [Pairs(view, price) for view, price in zip(self.views, self.importance)]
-            found = cheapest_pairs(slots, self.stages, rules, min(budget or COARSE, self.stages))
-            return [Found(cost, anchors, (*rules,) * len(anchors)) for cost, anchors in found]
-        for rule in rules:
-            if rule not in self.tables:
-                self.tables[rule] = self.costs(rule, self.allowed)
-        return found_among(self.allowed, {rule: self.tables[rule] for rule in rules})
-
-    def refined(self, rules: Sequence[str], found: Found) -> Found:
-        step = 0 if self.exact_for(rules) else self.stages // COARSE
-        count = len(found.anchors)
-        while step:
-            near = {a + d for a in found.anchors[1:] for d in (-step, 0, step)}
-            allowed = [0, *sorted(a for a in near if 0 < a < self.stages)]
-            tables = {rule: self.costs(rule, allowed) for rule in rules}
-            found = min(found, found_among(allowed, tables, count)[count - 1])
-            step //= 2
-        return found
-
-
-def coarse(stages: int) -> list[int]:
-    """Half of them evenly apart, half denser towards the start."""
-    even = np.linspace(0, stages - 1, COARSE // 2)
-    early = np.geomspace(1, stages - 1, COARSE // 2)
-    return sorted({0, *np.rint([*even, *early]).astype(int).tolist()})
-
-
-def found_among(
-    allowed: Sequence[int], tables: dict[str, list[Tensor]], most: int | None = None
-) -> list[Found]:
-    """The cheapest anchors among the allowed stages, each cell with the cheapest of the rules."""
-    rules = list(tables)
-    least = [torch.stack(list(costs)).amin(0) for costs in zip(*tables.values())]
-    found = []
-    for cost, places in cheapest(least, most or len(allowed)):
-        ends, chosen = (*places, len(allowed)), []
-        for n, k in enumerate(places):
-            cell = places[max(n - 2, 0)], places[max(n - 1, 0)], ends[n + 1] - k - 1
-            chosen.append(min(rules, key=lambda rule: float(tables[rule][k][cell])))
-        found.append(Found(cost, tuple(allowed[k] for k in places), tuple(chosen)))
-    return found
 
 
 def joined(parts: Sequence[Found], starts: Sequence[int]) -> Found:

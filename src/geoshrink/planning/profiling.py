@@ -15,13 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import whole
 from ..grid import Grid
 from ..outputs import flatten
 from ..sampling import check_state, sample
 from .counting import Counter, Velocity, batches_of
 from .fitting import alike, check_guidance
-from .gains import STAGES, gain_stages, measure_gain, perturbation, remainder
+from .gains import STAGES, check_stages, gain_stages, measure_gain, perturbation, remainder
 from .profiles import FEWEST, Batch, Profile
 from .space import gram
 from .targets import RUN, check_target
@@ -34,6 +33,8 @@ from .tournament import (
 )
 
 SOLVERS = ("euler", "ab2", "dpm++2m")  # linear, with one output a stage
+#: Of a profile: what must be the same for profiling to go on.
+SAME = ("model", "guidance", "dtype", "stages", "solver")
 RUNS = 10  # full runs that a profile costs at most, unless budgets are given
 
 
@@ -74,8 +75,7 @@ def profile(
     samples = sum(len(flatten(x)[0][0]) for _, x in pairs)
     if samples < FEWEST:
         raise ValueError(f"{samples} samples are too few to plan from: give at least {FEWEST}")
-    if not 1 <= whole(perturbed, "perturbed") <= 50:
-        raise ValueError(f"perturbed is a number of stages from 1 to 50, got {perturbed}")
+    check_stages(perturbed)
     if solver not in SOLVERS:
         raise ValueError(f"plans are made for {', '.join(SOLVERS)}, got solver={solver!r}")
     check_target(target, None, solver)
@@ -159,14 +159,18 @@ def check_finite(leaves: Sequence[Tensor], where: str) -> None:
             )
 
 
-def resumed(start: Profile, file: str | Path, pairs: Sequence[tuple[Velocity, Any]]) -> Profile:
+def resumed(
+    start: Profile,
+    file: str | Path,
+    pairs: Sequence[tuple[Velocity, Any]],
+    same: Sequence[str] = SAME,
+) -> Profile:
     """What the file has of this very profile; `start` where there is no file."""
     from .files import read
 
     if not Path(file).exists():
         return start
     found = read(file, whole=False)
-    same = ("model", "guidance", "dtype", "stages", "solver")
     other = [name for name in same if getattr(found, name) != getattr(start, name)]
     if not alike(found.grid, start.grid):
         other.append("σ-grid")

@@ -43,20 +43,24 @@ RECIPES: dict[str, Recipe] = {
     ]
 }
 
-DIRECT, PUBLISHED, SIGMA = "direct", "published", "σ-geometric"
-BASELINES = (DIRECT, PUBLISHED, SIGMA)
+DIRECT, PUBLISHED, SIGMA, AUTO = "direct", "published", "σ-geometric", "auto"
+BASELINES = (DIRECT, PUBLISHED, SIGMA, AUTO)
+MESHES = {
+    PUBLISHED: METHODS["paper"],
+    SIGMA: dict(anchors="sigma", rule="signed chordal"),
+    AUTO: METHODS["default"],
+}
 
 
 def baseline(name: str, grid: Grid, budget: int, refine: int = 1) -> Plan | None:
     """A plan that needs no profile; None where there is none at this budget."""
     if name == DIRECT:
         return direct_plan(grid, budget)
-    options = METHODS["paper" if name == PUBLISHED else "default"]
     if budget < min(4, grid.steps) or (
         refine > 1 and any(track.prediction == "v" for track in grid.tracks)
     ):
         return None
-    return Plan.of(grid, budget, refine=refine, **options)
+    return Plan.of(grid, budget, refine=refine, **MESHES[name])
 
 
 def direct_plan(grid: Grid, budget: int) -> Plan:

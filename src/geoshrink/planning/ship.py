@@ -70,8 +70,14 @@ def zoo_plan(
     return plan_for(shipped(model.name), grid, budget, guidance, model.name)
 
 
-def profiled(model: Model, samples: int = SAMPLES, steps: int | None = None, **options: Any):
-    """profile() of a model at its judged setting, or with other steps or guidance."""
+def profiled(
+    model: Model,
+    samples: int = SAMPLES,
+    steps: int | None = None,
+    shift: Any = None,
+    **options: Any,
+) -> Profile:
+    """profile() of a model at its judged setting, or with other steps, shift or guidance."""
     at = model.judged_at
     guidance = options.pop("guidance", None)
     guidance = at["guidance"] if guidance is None else guidance
@@ -80,7 +86,7 @@ def profiled(model: Model, samples: int = SAMPLES, steps: int | None = None, **o
     return profile(
         model.velocity(labels, guidance, interval=interval),
         model.noise(samples, seed=10_000),
-        model.grid(steps, interval=interval),
+        model.grid(steps, shift, interval),
         model=model.name,
         guidance=guidance,
         **options,

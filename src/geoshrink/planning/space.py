@@ -75,23 +75,24 @@ class View:
     def stages(self) -> int:
         return self.track.steps
 
-    def nodes(self, k: int) -> slice:
-        """The nodes that are predicted from anchor k on, among the weights."""
-        return slice(k * self.parts if self.parts else k + 1, None)
+    def nodes(self, k: int, end: int) -> slice:
+        """The nodes that are predicted from anchor k up to stage `end`, among the weights."""
+        parts = max(1, self.parts)
+        return slice(k * parts if self.parts else k + 1, end * parts)
 
-    def rows(self, k: int) -> slice:
+    def rows(self, k: int, end: int) -> slice:
         """The same nodes among the products."""
-        first = self.nodes(k).start
-        return slice(self.stages + first if self.parts else first, None)
+        nodes, before = self.nodes(k, end), self.stages if self.parts else 0
+        return slice(before + nodes.start, before + nodes.stop)
 
-    def horizons(self, k: int, past: list[int]) -> tuple[Tensor, Tensor]:
-        """ρ and λ of the nodes from k on, from anchors j of `past` and k; (n, j)."""
+    def horizons(self, k: int, past: list[int], end: int) -> tuple[Tensor, Tensor]:
+        """ρ and λ of the nodes from k to `end`, from anchors j of `past` and k; (n, j)."""
         sigmas = torch.tensor(self.track.sigmas, dtype=torch.float64)
         span = sigmas[k] - sigmas[past]
         cut = refined_track(self.track, max(1, self.parts)).sigmas
         centres = torch.tensor(middles(cut), dtype=torch.float64)
         starts = centres if self.parts else sigmas[:-1]
-        ahead = torch.stack([t[self.nodes(k)] for t in (centres, starts)]) - sigmas[k]
+        ahead = torch.stack([t[self.nodes(k, end)] for t in (centres, starts)]) - sigmas[k]
         rho, lam = ahead[:, :, None] / torch.where(span == 0, torch.inf, span)
         return rho, lam
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,29 +18,30 @@ from ..sampling import sample
 from .counting import Counter, batches_of
 from .profiles import Profile, Trial
 from .recipes import BASELINES
+from .regimes import EXACT, most_anchors
 from .targets import FLOW, FULL, REFINE, RUN, check_budget
 
 if TYPE_CHECKING:
     from .planner import Planner
 
 #: The recipes that enter. The surrogate finds anchors but ranks rules wrongly: real runs must.
-SLATE = ("time", "time, early", "time, data space", "chordal", "any rule", "hold")
+SLATE = ("time", "time, early", "time, data space", "chordal", "any rule")
 SLATES = {
     RUN: SLATE,
     FLOW: ("time", "time, data space", "linear", "linear, data space", "chordal", "any rule"),
 }
 CONVERGED = 4  # times the grid is refined for the exact flow, with AB2
-PARTS = (7, 5, 2.5)  # of the stages: the budgets tried unless others are asked for
+PARTS = (7, 5, 2.5)  # of the stages, or of 100: the budgets tried unless others are asked for
 
 
 def default_budgets(grid: Grid) -> tuple[int, ...]:
-    """A seventh, a fifth and two fifths of the stages.
+    """A seventh, a fifth and two fifths of the stages, of which no more than 100 count.
 
     >>> default_budgets(Grid.of([1 - i / 50 for i in range(51)]))
     (7, 10, 20)
     """
     least = max(4, len(grid.spans()) + 1)
-    wanted = {max(least, round(grid.steps / part)) for part in PARTS}
+    wanted = {max(least, round(min(grid.steps, EXACT) / part)) for part in PARTS}
     return tuple(sorted(b for b in wanted if b < grid.steps))
 
 
@@ -47,9 +49,14 @@ def affordable(
     profile: Profile, budgets: Sequence[int], calls: int | None, target: str = RUN
 ) -> dict[int, int]:
     """{budget: model calls of its tournament}, those already held and too dear left out."""
-    tried = profile.tried(target)
+    tried, most = profile.tried(target), sum(most_anchors(b - a) for a, b in profile.grid.spans())
     chosen: dict[int, int] = {}
     for budget in dict.fromkeys(check_budget(b, profile.grid) for b in budgets):
+        if budget > most:
+            raise ValueError(
+                f"budget {budget} cannot be tried: on a grid of {profile.grid.steps} stages plans "
+                f"have {most} anchors at most"
+            )
         cost = (len(BASELINES) + len(SLATES[target])) * budget
         if budget not in tried and (calls is None or sum(chosen.values()) + cost <= calls):
             chosen[budget] = cost
@@ -120,8 +127,9 @@ def hold_tournaments(
                 ]
                 db = torch.cat([decibels(x, goal) for x, goal in zip(made, goals)])
                 scores[plan] = tuple(db.tolist())
-            surrogate = planner.surrogate(name, budget)
-            trials.append(Trial(name, budget, plan.anchors, surrogate, scores[plan], target))
+            if all(map(math.isfinite, scores[plan])):  # what overflows cannot win
+                surrogate = planner.surrogate(name, budget)
+                trials.append(Trial(name, budget, plan.anchors, surrogate, scores[plan], target))
     return profile.with_trials(trials)
 
 

@@ -24,7 +24,8 @@ class DBCache(Thresholded):
     absolute values, r′ of the last full stage), what the blocks in the middle add is that of the
     last full stage, and the last B blocks run on it; otherwise all run. The first `warm_up` stages
     are full; after `most` stages in a row without (none by default), one is; the last is not
-    forced. With an order, what the middle adds is a Taylor sum over the full stages, in stages.
+    forced. With an order, what the middle adds is a Taylor sum over the full stages, in stages,
+    whose differences begin with the fourth stage.
 
     cache-dit's 8 blocks are meant for FLUX's 57: without `front`, F is as large a part of the
     network's depth, and at least 1. A `front` given is cut to leave one block in the middle.
@@ -81,7 +82,7 @@ class Middle(StackSession):
         return threshold < 1 and not distance < threshold  # from 1 on, all are alike
 
     def observe(self, residual: Streams) -> None:
-        make = TaylorSeer(order=self.method.order).series
+        make = TaylorSeer(order=self.method.order, warm_up=4).series
         self.series = self.series or [make() for _ in residual]
         for series, part in zip(self.series, residual):
             series.add(self.stage, part)

@@ -38,6 +38,8 @@ RULES = ("chordal", "log", "exp", "time", "linear", "fixed(1)", "beta-kappa(1, 0
 def forms() -> Iterator[Ours]:
     yield Ours("GeoShrink (published)", **METHODS["paper"])
     yield Ours("GeoShrink (default)", **METHODS["default"])
+    yield Ours("auto, signed chordal", anchors="auto", rule="signed chordal")
+    yield Ours("auto, signed time, data space", anchors="auto", rule="signed time", space="data")
     yield Ours("geometric, signed chordal", anchors="geometric", rule="signed chordal")
     for space in ("output", "data"):
         more = "" if space == "output" else ", data space"

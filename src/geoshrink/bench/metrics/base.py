@@ -39,3 +39,15 @@ class SetMetric:
     of: Callable[[Any, Any], float]
     version: str = "1"
     needs: tuple[str, ...] = ()
+
+
+def is_current(result: dict[str, Any], metric: str, version: str) -> bool:
+    """Whether a cell's scores by a metric are by its definition of now.
+
+    The first cells do not name the version: every metric was at its first.
+
+    >>> is_current({}, "IoU", "1: exact"), is_current({}, "IoU", "2: exact")
+    (True, False)
+    """
+    made = result.get("versions", {}).get(metric)
+    return version.partition(":")[0] == "1" if made is None else made == version

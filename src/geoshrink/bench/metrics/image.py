@@ -6,6 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .finite import check_finite
+
+SLACK = 0.5  # what a decoder may overshoot by; bytes and [−1, 1] are farther outside
+
 
 def psnr(pictures: Tensor, reference: Tensor) -> Tensor:
     """10·log₁₀(1/MSE) in dB, higher is better; infinite for identical pictures."""
@@ -43,8 +47,21 @@ def ssim(pictures: Tensor, reference: Tensor, size: int = 11, width: float = 1.5
 
 
 def check(pictures: Tensor, reference: Tensor) -> None:
+    """Two batches of one shape, of floats in [0, 1] or not far from it."""
     if pictures.shape != reference.shape or pictures.ndim != 4:
         raise ValueError(
             "pictures and reference must have the same shape (n, channels, height, width), got "
             f"{tuple(pictures.shape)} and {tuple(reference.shape)}"
         )
+    for values, what in ((pictures, "picture"), (reference, "reference")):
+        if not values.is_floating_point():
+            raise ValueError(
+                f"pictures must be floats in [0, 1], got a {what} of {values.dtype}: divide bytes "
+                "by 255"
+            )
+        check_finite("pictures", values, what)
+        low, high = (float(v) for v in values.aminmax()) if values.numel() else (0.0, 1.0)
+        if low < -SLACK or high > 1 + SLACK:
+            raise ValueError(
+                f"pictures must be floats in [0, 1], got a {what} from {low:.3g} to {high:.3g}"
+            )

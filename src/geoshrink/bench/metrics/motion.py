@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .base import Metric
+from .finite import check_finite
 
 Lengths = Sequence[int] | None
 
@@ -64,14 +65,22 @@ def compared(
     if min(counts, default=least) < least:
         what = {2: "a velocity", 3: "an acceleration"}[least]
         raise ValueError(f"{what} needs clips of at least {least} frames, got lengths {counts}")
-    return joints.double() - reference.double(), torch.tensor(counts, device=joints.device)
+    known = torch.tensor(counts, device=joints.device)
+    padding = ~valid(frames, known)[:, :, None, None]
+    for values, what in ((joints, "clip"), (reference, "reference")):
+        check_finite("joints", values.masked_fill(padding, 0), what)
+    return joints.double() - reference.double(), known
+
+
+def valid(frames: int, counts: Tensor) -> Tensor:
+    """(batch, frames): which are not padding."""
+    return torch.arange(frames, device=counts.device) < counts[:, None]
 
 
 def mean_norm(e: Tensor, counts: Tensor) -> Tensor:
     """The mean over joints and the first counts[i] frames of ‖e‖, e (batch, frames, joints, 3)."""
     each = e.norm(dim=-1).mean(2)
-    valid = torch.arange(e.shape[1], device=e.device) < counts[:, None]
-    return each.where(valid, 0).sum(1) / counts
+    return each.where(valid(e.shape[1], counts), 0).sum(1) / counts
 
 
 def in_mm(of: Callable[[Tensor, Tensor, Lengths], Tensor]) -> Callable[..., Tensor]:

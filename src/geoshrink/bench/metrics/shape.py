@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from .base import Skipped
+from .finite import check_finite
 
 
 def sdf_error(fields: Tensor, reference: Tensor) -> Tensor:
@@ -20,6 +21,8 @@ def sdf_error(fields: Tensor, reference: Tensor) -> Tensor:
             f"sdf_error needs two batches of fields of one shape (batch, side, side, side), got "
             f"{tuple(fields.shape)} and {tuple(reference.shape)}"
         )
+    check_finite("sdf_error", fields, "field")
+    check_finite("sdf_error", reference, "reference")
     return (fields.double() - reference.double()).abs().mean((1, 2, 3))
 
 

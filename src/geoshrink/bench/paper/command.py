@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,16 @@ import torch
 
 from ...compare.inputs import DTYPES, check_device
 from ...comparing import progress_bar
-from ..runner import device_name
+from ..shard import shard_of
 from ..store import put
-from . import prompts as asked
+from . import asked as asking
+from . import prompts as prompting
+from .asked import Asked
 from .columns import Tools
 from .hosts import HOSTS
-from .results import Result, results
+from .results import results
 from .runner import Progress, Runner
-from .suite import Suite, check_choice, read
+from .suite import check_choice, source_of
 from .summary import summary
 
 
@@ -37,6 +38,8 @@ def run(
     clip: str | Path | None = None,
     clap: str | Path | None = None,
     keep: bool = True,
+    shard: str = "1/1",
+    summary: str | Path | None = None,
     quiet: bool = False,
 ) -> Progress:
     """Runs a suite of the paper into a folder, or goes on with it.
@@ -49,60 +52,88 @@ def run(
     change       keys of the suite to change, such as {"seeds": 1, "prompts": {"count": 8}}
     clip, clap   folders of the checkpoints that those columns need
     keep         whether samples stay on disk, for tools outside and for metrics that come later
+    shard        "2/8": the second of eight parts of the prompts and seeds, in the same folder
+    summary      a file that gets the table, too
 
-    The table, with the paper's numbers in brackets, is written to summary.md and results.json.
+    The table beside the paper's numbers is written to summary.md and results.json.
     """
-    given, folder = read(suite, change), Path(out)
-    check_device(device)
-    check_choice("dtype", dtype or "bf16", DTYPES)
-    named = [str(suite) if isinstance(suite, (str, Path)) else "SUITE", "--checkpoint"]
-    file = str(prompts) if isinstance(prompts, (str, Path)) else "FILE"
-    command = shlex.join(
-        ["geoshrink", "bench", "run", *named, str(checkpoint) or "FOLDER", "--prompts", file]
+    asked = Asked(
+        name=str(suite) if isinstance(suite, (str, Path)) else "",
+        source=source_of(suite),
+        checkpoint=str(checkpoint),
+        prompts=str(prompts) if isinstance(prompts, (str, Path)) else listed(prompts),
+        change=dict(change or {}),
+        device=device,
+        dtype=dtype,
+        clip=str(clip) if clip else None,
+        clap=str(clap) if clap else None,
+        keep=keep,
     )
-    host = HOSTS[given.host]()
-    if dtype and host.precision:
+    return go(asked, Path(out), shard, summary, quiet)
+
+
+def listed(prompts: Sequence[str] | None) -> list[str] | None:
+    return None if prompts is None else list(prompts)
+
+
+def resume(
+    out: str | Path,
+    *,
+    device: str | None = None,
+    shard: str = "1/1",
+    summary: str | Path | None = None,
+    quiet: bool = False,
+) -> Progress:
+    """Goes on with a folder, with the checkpoint and the prompts that it was begun with."""
+    asked = asking.load(out)
+    return go(replace(asked, device=device or asked.device), Path(out), shard, summary, quiet)
+
+
+def go(asked: Asked, folder: Path, shard: str, copy: str | Path | None, quiet: bool) -> Progress:
+    suite, part = asked.suite(), shard_of(shard)
+    if copy and not Path(copy).parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {Path(copy).parent} for the summary {copy}")
+    check_device(asked.device)
+    check_choice("dtype", asked.dtype or "bf16", DTYPES)
+    host = HOSTS[suite.host]()
+    if asked.dtype and host.precision:
         raise ValueError(f"{host.kind} runs in {host.precision} only: give no dtype")
-    if not checkpoint:
-        raise ValueError(f"the suite needs the folder of a checkpoint: {given.checkpoint}")
+    checkpoint = asked.path(asked.checkpoint)
+    if checkpoint is None:
+        raise ValueError(f"the suite needs the folder of a checkpoint: {suite.checkpoint}")
     host.check(checkpoint)
-    if prompts is None:
-        raise ValueError(f"the suite needs prompts: {given.count} of {given.source}")
-    everything = asked.read(prompts)
-    chosen = asked.taken(everything, given.count, given.take)
+    everything = asked.everything()
+    chosen = prompting.taken(everything, suite.count, suite.take)
     host.check_prompts(chosen)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = host.precision or dtype
-    dtype = dtype or ((given.dtype or "bf16") if device.startswith("cuda") else "fp32")
-    tools = Tools(clip, clap, device)
-    runner = Runner(given, folder, checkpoint, chosen, everything, device, dtype, tools, keep)
-    total = given.seeds * len(chosen) * (1 + len(given.rows))
+    device = asked.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = host.precision or asked.dtype
+    dtype = dtype or ((suite.dtype or "bf16") if device.startswith("cuda") else "fp32")
+    tools = Tools(asked.path(asked.clip), asked.path(asked.clap), device)
+    runner = Runner(
+        suite, folder, checkpoint, chosen, everything, device, dtype, tools, asked.keep, part
+    )
+    asked = asked.save(folder, runner)
     tqdm, how = progress_bar("benchmark"), dict(unit="sample", disable=quiet or None)
-    with tqdm(total=total, **how) as bar:
+    with tqdm(total=len(runner.mine()) * (1 + len(suite.rows)), **how) as bar:
 
         def tick(row: Any) -> None:
             bar.set_postfix_str(row.label)
             bar.update()
 
         progress = runner.run(tick)
-    where = f"On {device_name(device)}, {dtype}, torch {torch.__version__}."
-    if change:
-        where += f" Changed from the paper's protocol: {', '.join(change)}."
 
     def watch(samples: Any, count: int, tool: str) -> Any:
         return tqdm(samples, f"exported for {tool}", count, **how)
 
-    write(folder, given, results(runner, watch), command, where)
+    found = results(runner, watch)
+    rows = json.dumps({"suite": asdict(suite), "results": [asdict(r) for r in found]}, indent=1)
+    put(folder / "results.json", rows.encode())
+    text = summary(suite, found, asked.command(folder), asked.where())
+    for path in (folder / "summary.md", *([Path(copy)] if copy else [])):
+        put(path, text.encode())
     if not quiet:
         tell(folder, progress)
     return progress
-
-
-def write(folder: Path, suite: Suite, found: list[Result], command: str, where: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = json.dumps({"suite": asdict(suite), "results": [asdict(r) for r in found]}, indent=1)
-    put(folder / "results.json", rows.encode())
-    put(folder / "summary.md", summary(suite, found, command, where).encode())
 
 
 def tell(folder: Path, progress: Progress) -> None:

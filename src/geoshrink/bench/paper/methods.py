@@ -18,6 +18,7 @@ from ...grid import Grid
 from ..methods.base import Case, Method
 from ..methods.ours import OURS
 from ..methods.registry import METHODS
+from ..methods.stack import stack_of
 from ..metrics.base import Skipped
 from .host import Host, Made
 from .prompts import Prompt
@@ -25,13 +26,9 @@ from .suite import FULL, Row, Suite
 
 #: Rivals that act on the blocks of a transformer, and so can run in a pipeline.
 INSIDE = (
-    "FORA", "TeaCache", "TeaCache (uncalibrated)", "TaylorSeer", "SpeCa", "ResilPhase", "HiCache",
-    "FirstBlockCache", "MagCache", "DBCache",
+    "FORA", "TeaCache", "TeaCache (uncalibrated)", "ToCa", "TaylorSeer", "SpeCa", "ResilPhase",
+    "HiCache", "FirstBlockCache", "MagCache", "DBCache",
 )  # fmt: skip
-NOT_INSIDE = {
-    "ToCa": "it needs blocks of one attention and one MLP, and the maps of their attention, which "
-    "diffusers' blocks do not give",
-}
 TRAINING_SEED = 9000
 
 
@@ -56,8 +53,10 @@ def check(row: Row, host: Host) -> None:
                 "does not have"
             )
         return
-    why = NOT_INSIDE.get(row.method, "it acts on the guided output, outside the transformer")
-    raise Skipped(f"{row.method} cannot run in a pipeline's own loop: {why}")
+    raise Skipped(
+        f"{row.method} cannot run in a pipeline's own loop: it acts on the guided output, outside "
+        "the transformer"
+    )
 
 
 def run(
@@ -78,6 +77,10 @@ def run(
     if method is None:
         raise ValueError(f"{row.method} has not been made")
     case = PipelineCase(host, suite, prompt, seed)
+    try:
+        stack_of(case.network)
+    except TypeError as error:
+        raise Skipped(f"{row.method} cannot run in {host.kind}: {error}") from error
     outcome = method().run(cast(Case, case), row.budget or case.steps)
     return Run(outcome.x, outcome.evaluated, outcome.partial)
 

@@ -32,6 +32,7 @@ class Prompt:
     text: str
     identifier: str
     file: str | None = None
+    known: str | None = None  # the picture's hash, where its file need not be at hand
 
     @property
     def given(self) -> str:
@@ -41,6 +42,8 @@ class Prompt:
     @cached_property
     def picture(self) -> str | None:
         """A hash of the picture."""
+        if self.known:
+            return self.known
         file = Path(self.given)
         if file.suffix.lower() not in PICTURES or not file.is_file():
             return None

@@ -18,8 +18,9 @@ import torch
 from ..metrics.base import Skipped
 from ..store import name_of, put
 from ..summary import by_seed
+from .cells import Cells
 from .columns import COLUMNS, Column, Outside, Whole
-from .runner import IDENTICAL, Runner
+from .runner import IDENTICAL
 from .sample import Sample
 from .suite import FULL, Row
 
@@ -53,22 +54,22 @@ class Result:
     columns: dict[str, Value | str] = field(default_factory=dict)
 
 
-def results(runner: Runner, watch: Watch = lambda samples, count, what: samples) -> list[Result]:
+def results(cells: Cells, watch: Watch = lambda samples, count, what: samples) -> list[Result]:
     """Of the full run, and of every row; watch(samples, count, tool) sees what is exported."""
-    cells = {row.label: cells_of(runner, row) for row in (FULL, *runner.suite.rows)}
-    return [result_of(runner, row, cells, watch) for row in (FULL, *runner.suite.rows)]
+    there = {row.label: results_in(cells, row) for row in (FULL, *cells.suite.rows)}
+    return [result_of(cells, row, there, watch) for row in (FULL, *cells.suite.rows)]
 
 
-def cells_of(runner: Runner, row: Row) -> list[dict[str, Any] | None]:
-    return [runner.store.read(runner.spec(row, *case)) for case in runner.cases()]
+def results_in(cells: Cells, row: Row) -> list[dict[str, Any] | None]:
+    return [cells.store.read(cells.spec(row, *case)) for case in cells.cases()]
 
 
-def result_of(runner: Runner, row: Row, cells: dict[str, list[Any]], watch: Watch) -> Result:
-    mine, full = cells[row.label], cells[FULL.label]
+def result_of(cells: Cells, row: Row, there: dict[str, list[Any]], watch: Watch) -> Result:
+    mine, full = there[row.label], there[FULL.label]
     done = [cell for cell in mine if cell is not None]
     if not done:
-        reason = why(runner, row)
-        return Result(row, 0, columns=dict.fromkeys(runner.suite.columns, reason))
+        reason = why(cells, row)
+        return Result(row, 0, columns=dict.fromkeys(cells.suite.columns, reason))
     both = [(a["seconds"], b["seconds"]) for a, b in zip(mine, full) if a and b]
     speedup = sum(b for _, b in both) / sum(a for a, _ in both) if both else None
     return Result(
@@ -80,30 +81,30 @@ def result_of(runner: Runner, row: Row, cells: dict[str, list[Any]], watch: Watc
         speedup,
         list(dict.fromkeys(reason for cell in done for reason in cell["reasons"])),
         {
-            name: column_of(runner, row, COLUMNS[name], mine, full, watch)
-            for name in runner.suite.columns
+            name: column_of(cells, row, COLUMNS[name], mine, full, watch)
+            for name in cells.suite.columns
         },
     )
 
 
-def why(runner: Runner, row: Row) -> str:
+def why(cells: Cells, row: Row) -> str:
     """The reason that lies beside the first missing cell."""
-    for case in runner.cases():
-        error = runner.store.error(runner.spec(row, *case))
+    for case in cells.cases():
+        error = cells.store.error(cells.spec(row, *case))
         if error:
             return error if error.startswith("skipped") else f"failed: {error.splitlines()[-1]}"
     return "not run"
 
 
 def column_of(
-    runner: Runner, row: Row, column: Column, mine: list[Any], full: list[Any], watch: Watch
+    cells: Cells, row: Row, column: Column, mine: list[Any], full: list[Any], watch: Watch
 ) -> Value | str:
     missing = sum(cell is None for cell in mine)
     if missing:
-        return f"{missing} of {len(mine)} missing: {why(runner, row)}"
+        return f"{missing} of {len(mine)} missing: {why(cells, row)}"
     try:
         if isinstance(column, Outside):
-            return spread(outside(runner, row, column, watch), runner.suite.seeds)
+            return spread(outside(cells, row, column, watch), cells.suite.seeds)
         if row is FULL and not getattr(column, "alone", False):
             return "the reference"
         found = [cell["scores"].get(column.name, {"skipped": "not measured"}) for cell in mine]
@@ -114,8 +115,8 @@ def column_of(
                 return f"{word}{share}: {reasons[0]}"
         values = [each["value"] for each in found]
         if isinstance(column, Whole):
-            values = per_seed(column, values, full, runner.suite.seeds)
-        return spread(values, runner.suite.seeds)
+            values = per_seed(column, values, full, cells.suite.seeds)
+        return spread(values, cells.suite.seeds)
     except Skipped as reason:
         return f"skipped: {reason}"
     except Exception as error:  # the table is written whatever a tool's export meets
@@ -143,20 +144,20 @@ def per_seed(column: Whole, features: list[Any], full: list[Any], seeds: int) ->
     return [column.of(torch.tensor(features[s]), torch.tensor(reference[s])) for s in sets]
 
 
-def outside(runner: Runner, row: Row, column: Outside, watch: Watch) -> list[float]:
+def outside(cells: Cells, row: Row, column: Outside, watch: Watch) -> list[float]:
     """What a tool said of the row's samples, exported once; VBench has two prompts twice."""
-    unique = {name_of(runner.spec(row, *case)): case for case in runner.cases()}
-    specs = [runner.spec(row, *case) for case in unique.values()]
-    folder = runner.store.folder / "tools" / column.name / name_of(list(unique))
+    unique = {name_of(cells.spec(row, *case)): case for case in cells.cases()}
+    specs = [cells.spec(row, *case) for case in unique.values()]
+    folder = cells.store.folder / "tools" / column.name / name_of(list(unique))
     if not folder.exists():
-        gone = sum(not runner.path(spec).is_file() for spec in specs)
+        gone = sum(not cells.path(spec).is_file() for spec in specs)
         if gone:
             raise Skipped(f"{gone} of {len(specs)} samples were not kept: run with keep=True")
         beside = folder.with_name(f".{folder.name}")
         shutil.rmtree(beside, ignore_errors=True)
         prompts = [prompt for prompt, _ in unique.values()]
-        samples = watch(kept(runner, specs), len(specs), column.name)
-        column.export(beside, samples, prompts, runner.suite.fps or FPS)
+        samples = watch(kept(cells, specs), len(specs), column.name)
+        column.export(beside, samples, prompts, cells.suite.fps or FPS)
         os.replace(beside, folder)
     try:
         return column.read(folder)
@@ -169,9 +170,9 @@ def outside(runner: Runner, row: Row, column: Outside, watch: Watch) -> list[flo
         ) from None
 
 
-def kept(runner: Runner, specs: list[dict[str, Any]]) -> Iterator[Sample]:
+def kept(cells: Cells, specs: list[dict[str, Any]]) -> Iterator[Sample]:
     for spec in specs:
-        found = Sample.load(runner.path(spec))
+        found = Sample.load(cells.path(spec))
         if found is None:
-            raise ValueError(f"{runner.path(spec)} is damaged: delete it and run again")
+            raise ValueError(f"{cells.path(spec)} is damaged: delete it and run again")
         yield found

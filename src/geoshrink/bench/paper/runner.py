@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from ... import __version__
 from ..metrics.base import Skipped
 from ..runner import Progress as Counted
 from ..runner import device_name
-from ..store import Store, digest, name_of
+from ..store import digest, name_of
 from . import methods
+from .cells import Cells
 from .columns import COLUMNS, Each, Tools, Whole
 from .hosts import HOSTS
 from .prompts import Prompt, spare
@@ -41,7 +42,7 @@ class Progress(Counted):
         return super().line() + (f", {len(self.skipped)} skipped" if self.skipped else "")
 
 
-class Runner:
+class Runner(Cells):
     def __init__(
         self,
         suite: Suite,
@@ -53,50 +54,25 @@ class Runner:
         dtype: str,
         tools: Tools,
         keep: bool = True,
+        shard: tuple[int, int] = (0, 1),
     ):
-        self.suite, self.store, self.prompts = suite, Store(folder), prompts
+        self.host, self.loaded, self.shard = HOSTS[suite.host](), False, shard
         self.device, self.dtype, self.tools, self.keep = device, dtype, tools, keep
-        self.host, self.loaded = HOSTS[suite.host](), False
         self.checkpoint = self.host.check(checkpoint)
-        self.weights = fingerprint(self.checkpoint)
+        made = dict(dtype=dtype, on=device_name(device), version=__version__)
+        super().__init__(suite, folder, prompts, made | {"weights": fingerprint(self.checkpoint)})
         others = spare(everything, prompts, CALIBRATION)
         self.makers = {
             row.label: methods.maker(self.host, suite, row, others) for row in suite.rows
         }
         self.samples: dict[str, Sample] = {}  # of the full run of the present prompt and seed
 
-    def cases(self) -> Iterator[tuple[Prompt, int]]:
-        """Every prompt of the first seed, then of the next."""
-        return ((prompt, seed) for seed in range(self.suite.seeds) for prompt in self.prompts)
-
-    def spec(self, row: Row, prompt: Prompt, seed: int) -> dict[str, Any]:
-        """All that decides what a sample is."""
-        suite = self.suite
-        return dict(
-            host=suite.host,
-            weights=self.weights,
-            dtype=self.dtype,
-            on=device_name(self.device),
-            steps=suite.steps,
-            call=suite.call,
-            method=row.method,
-            options=row.options,
-            budget=row.budget,
-            prompt=prompt.text,
-            seed=seed,
-            version=__version__,
-            **({"picture": prompt.picture} if self.host.pictures else {}),
-        )
-
-    def path(self, spec: dict[str, Any]) -> Path:
-        return self.store.folder / "samples" / f"{name_of(spec)}.safetensors"
-
     def run(self, tick: Callable[[Row], Any] = lambda row: None) -> Progress:
-        """Runs and measures what is missing; tick(row) after each sample."""
+        """Runs and measures what is missing of this shard's cases; tick(row) after each sample."""
         progress = Progress()
         (self.store.folder / "samples").mkdir(exist_ok=True)
         damaged = {path.name for path in self.store.damaged()}
-        for prompt, seed in self.cases():
+        for prompt, seed in self.mine():
             self.samples = {}
             for row in (FULL, *self.suite.rows):
                 spec = self.spec(row, prompt, seed)
@@ -105,6 +81,11 @@ class Runner:
                     self.attempt(row, prompt, seed, progress)
                 tick(row)
         return progress
+
+    def mine(self) -> list[tuple[Prompt, int]]:
+        """A shard takes whole cases, so that each full run is made once."""
+        i, n = self.shard
+        return list(self.cases())[i::n]
 
     def attempt(self, row: Row, prompt: Prompt, seed: int, progress: Progress) -> None:
         spec = self.spec(row, prompt, seed)

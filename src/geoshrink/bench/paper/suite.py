@@ -84,18 +84,31 @@ def suites() -> dict[str, Any]:
     return {f.name[:-5]: f for f in sorted(found, key=lambda f: f.name)}
 
 
-def read(source: Any, change: Mapping[str, Any] | None = None) -> Suite:
+def is_suite(source: Any) -> bool:
+    """Whether it is one of the paper's by its name, or a file that names a host."""
+    if str(source) in suites():
+        return True
+    return Path(str(source)).is_file() and "host" in load(Path(source))
+
+
+def source_of(source: Any) -> dict[str, Any]:
+    """A suite as it is written."""
+    if isinstance(source, Mapping):
+        return dict(source)
+    known, where = suites(), str(source)
+    if where not in known and not Path(where).is_file():
+        raise ValueError(f"no suite and no file {where!r}; there are {', '.join(known)}")
+    return load(Path(str(known.get(where, where))))
+
+
+def read(source: Any, change: Mapping[str, Any] | None = None, name: str = "") -> Suite:
     """A suite by its name, from a YAML file or a dictionary, with some of its keys changed.
 
     change    new values, such as {"seeds": 1, "prompts": {"count": 8}}
+    name      what errors call a dictionary
     """
-    if isinstance(source, Mapping):
-        given, where = dict(source), "the suite"
-    else:
-        known, where = suites(), str(source)
-        if where not in known and not Path(where).is_file():
-            raise ValueError(f"no suite and no file {where!r}; there are {', '.join(known)}")
-        given = load(Path(str(known.get(where, where))))
+    given = source_of(source)
+    where = (name or "the suite") if isinstance(source, Mapping) else str(source)
     for key, value in (change or {}).items():
         inner = isinstance(value, Mapping) and isinstance(given.get(key), Mapping)
         given[key] = {**given[key], **value} if inner else value

@@ -33,7 +33,7 @@ def duels(results: Results, reference: str = "full", mine: str = OURS) -> Table:
                 sum(lead > EVEN for lead in leads),
                 sum(lead < -EVEN for lead in leads),
                 *(Shown(v, f"{v:+.1f}") for v in (median, leads[0], leads[-1])),
-                statistics.fmean(runs for _, runs in found),
+                spread([runs for _, runs in found]),
                 CALIBRATED if label in results.calibrated else FREE,
             ]
         )
@@ -42,7 +42,7 @@ def duels(results: Results, reference: str = "full", mine: str = OURS) -> Table:
         Column("method"),
         *(Column(name, digits=0) for name in ("contests", "ahead", "behind")),
         *(Column(name, "dB") for name in ("median lead", "worst", "best")),
-        Column("its runs / B", digits=2),
+        Column("its runs / B"),
         Column("kind"),
     ]
     return Table(
@@ -52,8 +52,19 @@ def duels(results: Results, reference: str = "full", mine: str = OURS) -> Table:
         caption=f"Contests (setting, budget, metric) that both have run, by distance to "
         f"{REFERENCE[reference]}. Metrics that are errors count as 20·log₁₀ of their ratio; less "
         f"than {EVEN:g} dB is a draw. A method whose runs exceed the budget had that much more "
-        "work than ours.",
+        "work than ours; the range of its runs is in brackets, where they differ.",
     )
+
+
+def spread(runs: list[float]) -> Shown:
+    """The mean, and the range where there is one.
+
+    >>> spread([1.0, 1.0]).text, spread([1.0, 1.5]).text
+    ('1.00', '1.25 (1.00 to 1.50)')
+    """
+    mean, low, high = statistics.fmean(runs), min(runs), max(runs)
+    differ = f"{low:.2f}" != f"{high:.2f}"
+    return Shown(mean, f"{mean:.2f}" + (f" ({low:.2f} to {high:.2f})" if differ else ""))
 
 
 def pairs(results: Results, mine: str, label: str, reference: str) -> Iterator[tuple[float, float]]:

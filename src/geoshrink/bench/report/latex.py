@@ -12,7 +12,8 @@ from .tables import REFERENCE, quality
 
 POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 SIGNS = {
-    **{"σ": r"\sigma", "ω": r"\omega", "β": r"\beta", "κ": r"\kappa", "°": r"{}^\circ"},
+    **{"σ": r"\sigma", "ω": r"\omega", "β": r"\beta", "κ": r"\kappa", "τ": r"\tau"},
+    **{"°": r"{}^\circ", "₀": "_0"},
     **{"±": r"\pm", "×": r"\times", "−": "-", "↑": r"\uparrow", "↓": r"\downarrow"},
     **{"<": "<", ">": ">"},
 }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from .duels import duels
 from .facts import facts, lead
+from .glance import glance
 from .missing import missing
 from .results import Results
-from .tables import REFERENCE, glance, quality, wins
+from .tables import REFERENCE, quality, wins
 
 
 def markdown(results: Results) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -64,7 +63,7 @@ def contests(results: Results, reference: str) -> Iterator[tuple[Setting, list[s
 
 def chosen(setting: Setting) -> list[str]:
     """What a chart shows at first: ours, as published, direct, and the best of the rest by mean
-    rank over budgets and metrics.
+    rank over budgets and metrics, rivals before other forms of ours.
     """
     ranks: dict[str, list[float]] = defaultdict(list)
     for metric in setting.metrics:
@@ -75,11 +74,5 @@ def chosen(setting: Setting) -> list[str]:
                     ranks[label].append(rank)
     first = [label for label in (OURS, PUBLISHED, DIRECT) if label in setting.labels]
     mean = {label: sum(found) / len(found) for label, found in ranks.items()}
-    rest = sorted((label for label in mean if label not in first), key=mean.__getitem__)
+    rest = sorted(mean.keys() - first, key=lambda label: (is_ours(label), mean[label], label))
     return [*first, *rest[: SHOWN - len(first)]]
-
-
-def better_by(mine: float, other: float, measure: Measure) -> float:
-    """By how much one mean is better than another: above 0 where it is."""
-    gain = mine - other if measure.better == "higher" else other - mine
-    return 0.0 if math.isnan(gain) else gain

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..metrics.base import is_current
 from ..metrics.zoo import metrics_of
 from ..setting import REFERENCES
 from ..suite import Suite
@@ -62,12 +63,14 @@ class Cell:
         if self.status != DONE:
             return self.status
         found = self.result.get("scores", {}).get(metric, {}).get(reference)
-        if found is None:
+        measure = measure_of(metric)
+        if found is None or (
+            measure.version and not is_current(self.result, metric, measure.version)
+        ):
             return NOT_RUN
         if isinstance(found, str):
             return found if found.startswith(SKIPPED) else f"{SKIPPED}: {found}"
-        higher = measure_of(metric).better == "higher"
-        return Score.of(found, self.spec["setting"]["seeds"], higher)
+        return Score.of(found, self.spec["setting"]["seeds"], measure.better == "higher")
 
 
 @dataclass
@@ -113,7 +116,11 @@ class Results:
 
     @property
     def name(self) -> str:
-        return "; ".join(dict.fromkeys(suite.name for _, suite in self.suites))
+        names = [*dict.fromkeys(suite.name for _, suite in self.suites)]
+        heads, tails = zip(*(name.partition(": ")[::2] for name in names))
+        if len(names) > 1 and len(set(tails)) == 1 and tails[0]:
+            return f"{', '.join(heads)}: {tails[0]}"
+        return "; ".join(names)
 
     @cached_property
     def calibrated(self) -> set[str]:

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+from ..forwards import forwards_of
 from ..setting import REFERENCES
 from ..summary import measure_of
 from .results import DONE, Cell, Results, Setting
@@ -18,9 +19,9 @@ SETTING = ("model", "steps", "guidance", "shift", "interval", "lengths", "sample
 COLUMNS = (
     *SETTING,
     *("precision", "method", "options", "budget", "metric", "unit", "better", "reference"),
-    *("status", "mean", "sd", "identical", "count", "evaluations", "evaluated", "held_bytes"),
-    *("prepared_s", "seconds", "seconds_iqr", "timed_on", "calibrated", "adaptive", "competes"),
-    *("made_on", "torch", "weights", "version"),
+    *("status", "mean", "sd", "identical", "count", "evaluations", "forwards", "evaluated"),
+    *("held_bytes", "prepared_s", "seconds", "seconds_iqr", "timed_on", "calibrated", "adaptive"),
+    *("competes", "made_on", "torch", "weights", "version"),
 )
 
 
@@ -29,6 +30,7 @@ def spreadsheet(results: Results) -> str:
 
     status      done, not run, failed: reason, or skipped: reason
     sd          over seeds of the seeds' means
+    forwards    the evaluations, each counted once for every branch of guidance
     seconds     median of the repeats of the latency cell, and its interquartile range
     """
     buffer = io.StringIO()
@@ -67,6 +69,7 @@ def of_result(cell: Cell) -> dict[str, Any]:
     made = result.get("made", {})
     return dict(
         known,
+        forwards=forwards_of(cell.spec, result),
         evaluated=plain(result.get("evaluated")),
         held_bytes=result.get("held"),
         prepared_s=result.get("prepared"),

@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ...page import Column, Shown, Table
-from ...page.table import Cell as Entry
 from ...zoo.recipes import RECIPES
 from ..summary import measure_of
-from .ranking import OURS, PUBLISHED, better_by, contest, contests, decided, is_ours, ranked
+from .ranking import contests
 from .results import DONE, FAILED, NOT_RUN, SLACK, Cell, Results, Setting
 from .score import Score
 
@@ -108,37 +107,6 @@ def wins(results: Results, reference: str) -> Table:
         caption="In how many of the contests (setting, budget, metric) a method has the best mean. "
         f"Who runs the network more than {SLACK:g} times the budget does not compete."
         + (f" Not counted: {undecided} in which methods have yet to run." if undecided else ""),
-    )
-
-
-def glance(results: Results, reference: str = "full") -> Table:
-    """Ours, as published, and the best of the others at every model's first setting."""
-    rows: list[list[Entry]] = []
-    first = {setting.model: setting for setting in reversed(results.settings)}
-    for setting in reversed(first.values()):
-        for metric in setting.metrics:
-            measure = measure_of(metric)
-            for budget in setting.budgets:
-                means = contest(setting, budget, metric, reference)
-                best = next((m for m in ranked(means, measure) if not is_ours(m)), None)
-                if OURS not in means or best is None:
-                    continue
-                gain = better_by(means[OURS], means[best], measure)
-                found = [means.get(label) for label in (OURS, PUBLISHED, best)]
-                digits = digits_for([mean for mean in found if mean is not None])
-                ahead = Shown(gain, f"{gain:+.{digits}f}")
-                name = f"{setting.model}: {measure.heading}"
-                numbers = [None if m is None else Shown(m, Score(m).text(digits)) for m in found]
-                so_far = "" if decided(setting, budget, metric, reference) else ", so far"
-                rows.append([name, budget, *numbers, best + so_far, ahead])
-    names = ("model", "B", "default", "published", "best other", "which", "ahead by")
-    return Table(
-        "Ours at a glance",
-        [Column(name) for name in names],
-        rows,
-        caption=f"GeoShrink's distance to {REFERENCE[reference]} at each model's first setting. "
-        "The last column says by how much our default is ahead of the best method that is not "
-        "ours: below 0, it is behind.",
     )
 
 

@@ -13,10 +13,11 @@ from ..summary import measure_of
 from .charts import charts
 from .duels import duels
 from .facts import facts, lead
+from .glance import glance
 from .missing import missing
 from .results import DONE, Results, Setting
 from .samples import look, shown_cells
-from .tables import REFERENCE, glance, quality, wins
+from .tables import REFERENCE, quality, wins
 
 
 @dataclass(frozen=True)

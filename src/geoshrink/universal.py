@@ -1,0 +1,125 @@
+"""The universal mesh: one coordinate of σ in which every model is equally hard to predict.
+
+With τ = σ/(α + σ), 1 at noise and 0 at data,
+
+    y(τ) = log(1 − τ + a) − c·log(τ + b)
+
+is close to a logarithm of the signal-to-noise ratio. The outputs are taken to be equally curved
+everywhere in y, and an error at τ to grow by (1 − τ + a)^−p. Linear prediction from anchors j, k
+then leaves, at the next anchor l, e = Σ_{k<n<l} Δy_n·(y_n − y_k)·(y_n − y_j), up to a constant. The
+anchors are those with the least Σ e²/(1 − τ_l + a)^2p. a, b, c, p are fitted to profiles of the zoo
+(benchmarks/universal_fit.py) and judged on models left out (benchmarks/universal.md).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from .anchors import share_budget
+from .grid import Grid
+
+MOST = 128  # stages among which every set of anchors is searched
+FIRST = 1.0  # holding a regime's first output is as good as a linear prediction from so far, in y
+
+
+class Shape(NamedTuple):
+    """The constants of y and of the growth of errors."""
+
+    a: float
+    b: float
+    c: float
+    p: float
+
+
+UNIVERSAL = Shape(a=0.0272, b=0.0125, c=0.2725, p=0.8616)
+
+
+def universal_anchors(grid: Grid, budget: int, shape: Shape = UNIVERSAL) -> tuple[int, ...] | None:
+    """B anchors of a grid; None where it does not say how noisy its stages are, or these do not
+    fall from noise to data.
+
+    >>> universal_anchors(Grid.of([1 - i / 50 for i in range(51)]), 10)
+    (0, 1, 2, 3, 5, 8, 13, 21, 33, 45)
+    """
+    levels = grid.tracks[grid.lead].levels
+    if levels is None:
+        return None
+    tau = tuple(sigma / (alpha + sigma) for alpha, sigma in levels)
+    if any(later > earlier for earlier, later in pairwise(tau)):
+        return None
+    whole, spans = mesh(tau, budget, shape), grid.spans()
+    if len(spans) == 1:
+        return whole
+    shares = share_budget(whole, spans)
+    parts = [
+        (first, mesh(tau[first : last + 1], b, shape)) for (first, last), b in zip(spans, shares)
+    ]
+    return tuple(first + n for first, part in parts for n in part)
+
+
+@lru_cache(maxsize=64)
+def mesh(tau: tuple[float, ...], budget: int, shape: Shape) -> tuple[int, ...]:
+    """B anchors for τ_0 … τ_T, without regimes."""
+    done = 1 - np.asarray(tau, dtype=np.float64)
+    y = np.log(done + shape.a) - shape.c * np.log(1 - done + shape.b)
+    growth = (done + shape.a) ** -shape.p
+    allowed = even_stages(np.diff(y) * growth[1:] ** (1 / 3), max(budget, MOST))
+    if len(allowed) == budget:
+        return tuple(allowed.tolist())
+    line, square = (m[allowed][:, [*allowed, len(y) - 1]] for m in moments(y, growth))
+    places = cheapest(y[allowed], line, square, budget)
+    return tuple(allowed[places].tolist())
+
+
+def even_stages(density: np.ndarray, count: int) -> np.ndarray:
+    """So many stages at equal increments of a density, which is cut where stages are too few."""
+    if count >= len(density):
+        return np.arange(len(density))
+    density, full = np.maximum(density, 1e-12), np.zeros(len(density), dtype=bool)
+    while True:
+        share = density * (count - full.sum()) / density[~full].sum()
+        more = full | (share >= 1)
+        if (more == full).all():
+            break
+        full = more
+    ends = np.cumsum(np.where(full, 1.0, share))
+    return np.searchsorted(ends, np.arange(count) + 1e-6, side="right")
+
+
+def moments(y: np.ndarray, growth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Σ Δy_n·(y_n − y_k) and Σ Δy_n·(y_n − y_k)² over k < n < l, times the growth at l: (k, l)."""
+    ahead = np.maximum(y[None, :-1] - y[:-1, None], 0)
+    cells = [np.cumsum(np.diff(y) * ahead**power, axis=1) for power in (1, 2)]
+    line, square = (np.pad(cell, ((0, 0), (1, 0))) * growth for cell in cells)
+    return line, square
+
+
+def cheapest(y: np.ndarray, line: np.ndarray, square: np.ndarray, budget: int) -> list[int]:
+    """The shortest path over the two latest anchors (j, k), exact: e = square + (y_k − y_j)·line.
+
+    line and square are (k, l), where l may be the end, too.
+    """
+    stages = len(y)
+    reached = np.full((stages, stages + 1), np.inf)  # (k, l)
+    reached[0, 1:] = (square[0, 1:] + FIRST * line[0, 1:]) ** 2
+    back = []
+    for _ in range(budget - 1):
+        following = np.full_like(reached, np.inf)
+        before = np.zeros(reached.shape, dtype=np.int64)
+        for k in range(1, stages):
+            errors = square[k, k + 1 :] + (y[k] - y[:k, None]) * line[k, k + 1 :]
+            total = reached[:k, k, None] + errors**2
+            before[k, k + 1 :] = total.argmin(0)
+            following[k, k + 1 :] = total.min(0)
+        reached = following
+        back.append(before)
+    end = stages
+    anchors = [k := int(reached[:, end].argmin())]
+    for before in reversed(back):
+        k, end = int(before[k, end]), k
+        anchors.append(k)
+    return anchors[::-1]

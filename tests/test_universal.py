@@ -1,0 +1,214 @@
+"""The universal mesh: against an exhaustive search of the formula, its properties, its fall-backs.
+
+benchmarks/universal.py measures what it is worth; nothing here does.
+"""
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import geoshrink
+from geoshrink import Grid, Plan
+from geoshrink.adapters.options import DEFAULT_SPEEDUP, check_options
+from geoshrink.universal import FIRST, MOST, UNIVERSAL, Shape, even_stages, universal_anchors
+
+modest = settings(deadline=None, max_examples=20)
+
+
+def anchors_of(sigmas: Any, budget: int, shape: Shape = UNIVERSAL) -> tuple[int, ...]:
+    found = universal_anchors(Grid.of(sigmas), budget, shape)
+    assert found is not None
+    return found
+
+
+def shifted(T: int, shift: float = 1.0) -> list[float]:
+    return [shift * u / (1 + (shift - 1) * u) for u in (1 - i / T for i in range(T + 1))]
+
+
+def cost(tau: list[float], anchors: tuple[int, ...], shape: Shape) -> float:
+    """Σ e²·growth² by the module's formula, cell by cell and stage by stage."""
+
+    def y(t: float) -> float:
+        return math.log(1 - t + shape.a) - shape.c * math.log(t + shape.b)
+
+    total, T = 0.0, len(tau) - 1
+    for q, k in enumerate(anchors):
+        end = anchors[q + 1] if q + 1 < len(anchors) else T
+        before = y(tau[anchors[q - 1]]) if q else y(tau[0]) - FIRST
+        e = 0.0
+        for n in range(k + 1, end):
+            now = y(tau[n])
+            e += (y(tau[n + 1]) - now) * (now - y(tau[k])) * (now - before)
+        total += (e * (1 - tau[end] + shape.a) ** -shape.p) ** 2
+    return total
+
+
+@pytest.mark.parametrize("shift", [1.0, 3.0, 12.0])
+@pytest.mark.parametrize("shape", [UNIVERSAL, Shape(0.1, 0.2, 1.0, 0.0)])
+def test_the_anchors_are_the_cheapest_of_all(shift, shape):
+    tau = shifted(9, shift)
+    for B in range(1, 9):
+        every = [(0, *rest) for rest in itertools.combinations(range(1, 9), B - 1)]
+        best = min(cost(tau, anchors, shape) for anchors in every)
+        found = anchors_of(tau, B, shape)
+        assert found in every and cost(tau, found, shape) == pytest.approx(best, rel=1e-9)
+
+
+@modest
+@given(st.integers(12, 1000), st.data())
+def test_so_many_anchors_as_the_budget_in_order_from_stage_0(T, data):
+    B = data.draw(st.integers(4, T - 1))
+    B = B if B > MOST else min(B, 30)
+    plan = Plan.of(shifted(T, data.draw(st.sampled_from([1.0, 3.0, 12.0]))), B, anchors="auto")
+    assert plan.budget == B and plan.anchors[0] == 0 and plan.mesh == "auto"
+    assert plan.anchors == universal_anchors(plan.grid, B)
+
+
+def test_it_is_the_default():
+    for T in (6, 28, 50):
+        for B in range(4, T):
+            plan, default = (Plan.of(shifted(T, 3.0), B, anchors=a) for a in ("auto", None))
+            assert plan == default and plan.mesh == "auto"
+            assert {str(rule) for rule in plan.rules} == {"signed time"}
+    assert Plan.of(shifted(50), 50).exact
+
+
+def test_more_anchors_come_where_the_start_and_the_data_are():
+    for shift in (1.0, 3.0):
+        tau = np.asarray(shifted(50, shift))
+        gaps = -np.diff(tau[[*anchors_of(tau, 15), 50]])
+        widest = int(gaps.argmax())
+        assert gaps[0] < gaps.min() + 1e-12 and 1 < widest < len(gaps) - 1
+        assert gaps[-1] < 0.7 * gaps[widest]
+
+
+def test_beyond_the_exact_search_the_mesh_in_sigma_stays():
+    def noise(T: int) -> np.ndarray:
+        return np.asarray(shifted(T))[list(anchors_of(shifted(T), 10))]
+
+    assert np.abs(noise(MOST) - noise(MOST + 2)).max() < 2 / MOST
+    assert np.abs(noise(900) - noise(1000)).max() < 2 / MOST
+
+
+def test_rounding_direction_and_units_do_not_move_anchors():
+    for T, B in [(28, 7), (50, 10), (50, 16), (100, 20)]:
+        for shift in (1.0, 3.0, 7.0):
+            grid = shifted(T, shift)
+            expected = Plan.of(grid, B, anchors="auto").anchors
+            single = np.asarray(grid, dtype=np.float32).tolist()
+            assert Plan.of(single, B, anchors="auto").anchors == expected
+            rising = [1 - s for s in grid]
+            assert Plan.of(rising, B, anchors="auto", data=1.0).anchors == expected
+            doubled = Plan.of([*grid, 0.0], B, anchors="auto")
+            assert doubled.anchors == expected and doubled.steps == T
+
+
+def test_noise_levels_of_other_outputs_are_measured_in_tau():
+    """α = 1 − σ makes a noise prediction's grid that of a flow."""
+    grid = shifted(50)[1:]
+    flow = Plan.of(grid, 10, anchors="auto").anchors
+    noise = Plan.of(grid, 10, anchors="auto", prediction="epsilon", alphas="flow")
+    assert noise.anchors == flow and noise.mesh == "auto"
+    sigmas = [math.sin(u * 1.5) for u in shifted(50)]
+    assert Plan.of(sigmas, 10, anchors="auto", prediction="epsilon", alphas="vp").mesh == "auto"
+
+
+UNKNOWN: dict[str, dict[str, Any]] = {
+    "rising, data unknown": dict(sigmas=[i / 50 for i in range(51)]),
+    "ends before the data": dict(sigmas=[1 - i / 51 for i in range(51)]),
+    "timesteps": dict(sigmas=[1000 - 20 * i for i in range(51)]),
+    "from data to noise": dict(sigmas=[i / 50 for i in range(51)], data=0.0),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_grids_that_do_not_say_how_noisy_they_are_get_the_default_and_a_reason(name):
+    options = dict(UNKNOWN[name])
+    plan, sigma = (Plan.of(**options, budget=10, anchors=a) for a in ("auto", "sigma"))
+    assert plan.anchors == sigma.anchors and plan.rules == sigma.rules
+    assert plan.mesh.startswith(f"{sigma.mesh} (no auto mesh: ") and "noise levels" in str(plan)
+    assert universal_anchors(plan.grid, 10) is None
+
+
+@modest
+@given(st.integers(0, 2**32))
+def test_every_regime_is_queried_where_it_begins(seed):
+    rng = np.random.default_rng(seed)
+    T = int(rng.integers(10, 60))
+    regimes = sorted(rng.choice(np.arange(1, T), int(rng.integers(1, 4)), replace=False).tolist())
+    B = int(rng.integers(max(4, len(regimes) + 1), T + 1))
+    found = universal_anchors(Grid.of(shifted(T, 3.0), regimes=regimes), B)
+    assert found is not None and len(set(found)) == B and {0, *regimes} <= set(found)
+
+
+def test_bad_budgets_are_refused_as_by_the_other_meshes():
+    bad: list[Any] = [3, 0, 2.5, "7", None]
+    for budget in bad:
+        said = []
+        for mesh in ("auto", "sigma"):
+            if budget is None:
+                said.append(Plan.of(shifted(50), anchors=mesh).exact)
+                continue
+            with pytest.raises((ValueError, TypeError)) as error:
+                Plan.of(shifted(50), budget, anchors=mesh)
+            said.append((error.type, str(error.value)))
+        assert said[0] == said[1]
+    with pytest.raises(ValueError, match="smaller than the number of regimes, 6"):
+        Plan.of(shifted(50), 5, anchors="auto", regimes=[5, 10, 20, 30, 40])
+    with pytest.raises(ValueError, match="not both"):
+        Plan.of(shifted(50), 5, speedup=2, anchors="auto")
+    assert Plan.of(shifted(50), 2, anchors="auto", rule="hold").budget == 2
+
+
+def test_the_rule_is_the_default_s_and_the_plan_says_auto():
+    plan = Plan.of(shifted(50), 10, anchors="auto")
+    assert str(plan) == "10 of 50 stages (auto anchors, signed time, output space)"
+    assert plan.rules == Plan.of(shifted(50), 10).rules
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize("space", ["output", "data"])
+def test_all_stages_are_the_plain_run_bit_for_bit(space):
+    grid = shifted(15, 3.0)
+
+    def velocity(x, sigma):
+        return torch.sin(3 * x) * (1 + sigma)
+
+    x = torch.randn(2, 5, generator=torch.Generator().manual_seed(0))
+    plain = geoshrink.sample(velocity, x, grid)
+    assert torch.equal(geoshrink.sample(velocity, x, grid, 15, anchors="auto", space=space), plain)
+    assert not torch.equal(
+        geoshrink.sample(velocity, x, grid, 5, anchors="auto", space=space), plain
+    )
+
+
+def test_a_pipeline_s_options_take_it():
+    assert check_options(10, {"anchors": "auto"}) == {"anchors": "auto", "budget": 10}
+    assert check_options(None, {"anchors": "auto", "space": "data"})["speedup"] == DEFAULT_SPEEDUP
+    with pytest.raises(ValueError, match=r"unknown anchors 'Auto'; choose one of auto, "):
+        check_options(10, {"anchors": "Auto"})
+
+
+def test_stages_of_no_length_and_heavy_ones_keep_the_count():
+    density = np.array([0.0, 0.0, 50.0, 0.0, 1.0, 1.0, 0.0])
+    for count in range(1, 8):
+        stages = even_stages(density, count)
+        assert len(set(stages.tolist())) == count and stages.max() < 7
+    flat = Grid.of(([1.0, *[0.5] * 8, 0.0], [1 - i / 9 for i in range(10)]))
+    for B in range(1, 9):
+        assert len(set(universal_anchors(flat, B) or ())) == B
+
+
+def test_the_constants_are_those_that_were_fitted():
+    file = Path(__file__).parents[1] / "benchmarks" / "universal.json"
+    fitted = json.loads(file.read_text(encoding="utf-8"))["without"]
+    assert Shape(*fitted[""]["shape"]) == UNIVERSAL
+    assert {"fruit", "motion", "digits", "objects"} < set(fitted)
