@@ -97,12 +97,13 @@ def test_bad_arguments_are_explained(arguments, message, capsys, tmp_path):
 
 @pytest.mark.slow
 def test_on_the_trained_model_ours_is_ahead_of_direct(tmp_path):
-    """The README's claim at guidance 3, shift 3: 10 and 15 calls, on the demo's eight fruits."""
+    """The README's claim at guidance 3, shift 3, on the demo's eight fruits."""
     demo = run_demo(Settings(budgets=(7, 10, 15)), tmp_path / "index.html", progress=False)
     score = {(o.budget, o.method): float(demo.scores(o)[0].mean()) for o in demo.outcomes}
-    assert score[10, OURS] > score[10, DIRECT] + 1.5
-    assert score[15, OURS] > score[15, DIRECT] + 4
+    assert score[7, OURS] > score[7, DIRECT] + 6
+    assert score[10, OURS] > score[10, DIRECT] + 3
+    assert score[15, OURS] > score[15, DIRECT] + 6
     assert score[15, PAPER] > score[15, DIRECT]
     assert score[15, OURS] > score[10, OURS] + 4
     for budget in (7, 10, 15):
-        assert score[budget, PLANNED] > max(score[budget, OURS] + 2, score[budget, DIRECT] + 8)
+        assert score[budget, PLANNED] > max(score[budget, OURS], score[budget, DIRECT] + 8)
