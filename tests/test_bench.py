@@ -521,4 +521,5 @@ def test_a_run_that_is_killed_goes_on(tmp_path):
 @pytest.mark.parametrize("name", list(command.suites()))
 def test_the_suites_that_come_with_the_package(name):
     found = suite.read(str(command.suites()[name]))
-    assert len(found.cells()) >= 15 and found.samples >= 4 and found.seeds == 5
+    assert len(found.cells()) >= 15
+    assert found.latency or (found.samples >= 4 and found.seeds == 5)
