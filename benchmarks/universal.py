@@ -6,10 +6,9 @@ The mesh's constants come from profiles of other families (benchmarks/universal_
 models are one family, all digits models another), so nothing of the model that is run has been
 seen. auto: these anchors, signed time rule, output space: the library's default but for the
 constants. Then other rules and spaces on the same anchors. σ-geometric: the default before, signed
-chordal. others' profile: signed time in data space, anchors planned from the pooled profiles of the
-other families, where the outputs are alike. planned: the model's own profile. dB is 10·log10 of the
-full run's energy over the error's, in what the solver sees, mean over samples, then mean ± sd over
-seeds. The rule was chosen with this table in view, the constants of the mesh were not.
+chordal. planned: the model's own profile. dB is 10·log10 of the full run's energy over the error's,
+in what the solver sees, mean over samples, then mean ± sd over seeds. The rule was chosen with this
+table in view, the constants of the mesh were not.
 """
 
 from __future__ import annotations
@@ -30,13 +29,12 @@ from planning_common import (
     settings,
     shown,
 )
-from universal_fit import RECIPE, SAMPLES, family
+from universal_fit import family
 
-from geoshrink import METHODS, Grid, Plan, Profile, sample
-from geoshrink.planning.resampling import pooled, subset
+from geoshrink import METHODS, Plan, Profile, sample
 from geoshrink.universal import Shape, universal_anchors
 
-AUTO, SIGMA, OTHERS = "auto", "σ-geometric", "others' profile"
+AUTO, SIGMA = "auto", "σ-geometric"
 #: Rule and space on the universal anchors.
 RULES: dict[str, tuple[str, str]] = {
     AUTO: ("signed time", "output"),
@@ -44,7 +42,7 @@ RULES: dict[str, tuple[str, str]] = {
     "auto, not signed, data space": ("time", "data"),
     "auto, signed chordal": ("signed chordal", "output"),
 }
-COLUMNS = ("direct", "published", SIGMA, *RULES, OTHERS, "planned")
+COLUMNS = ("direct", "published", SIGMA, *RULES, "planned")
 WORSE = 0.3  # dB behind that pass for nothing
 SMALL = 3  # a small budget is the stages over this, or less
 
@@ -67,7 +65,6 @@ def work(model: Any, guidance: float, shift: Any, args: Any) -> dict[str, Any]:
     fitted = json.loads(args.fit.read_text(encoding="utf-8"))["without"]
     shape = Shape(*fitted.get(family(model.name), fitted[""])["shape"])
     own = profile_of(args, model.name, guidance, shift)
-    foreign = others_profile(args, model.name, grid)
     for budget in SETTINGS[model.name]["budgets"]:
         anchors = universal_anchors(grid, budget, shape)
         assert anchors is not None
@@ -79,10 +76,6 @@ def work(model: Any, guidance: float, shift: Any, args: Any) -> dict[str, Any]:
             plans[name] = Plan.of(grid, anchors=anchors, rule=rule, space=space)
         if own is not None:
             plans["planned"] = own.plan(budget)
-        if foreign is not None:
-            rule, space = RULES[AUTO]
-            found = foreign.planner.search(RECIPE, budget)
-            plans[OTHERS] = Plan.of(grid, anchors=found.anchors, rule=rule, space=space)
         made = {name: sample(velocity, noise, plan=plan) for name, plan in plans.items()}
         made["direct"] = sample(velocity, noise, held.grid(budget))
         row: dict[str, Any] = {name: scores(x, full, args.seeds) for name, x in made.items()}
@@ -97,22 +90,6 @@ def profile_of(args: Any, name: str, guidance: float, shift: Any) -> Profile | N
         return Profile.load(file)
     except (OSError, ValueError):
         return None
-
-
-def others_profile(args: Any, name: str, grid: Grid) -> Profile | None:
-    """The pooled profiles of the other families' flow models, a few samples of each setting."""
-    found = []
-    for other, guidance, shift in settings(list(SETTINGS)):
-        if family(other) != family(name):
-            profile = profile_of(args, other, guidance, shift)
-            if profile is not None and alike(profile.grid):
-                found.append(subset(profile, range(0, profile.samples, profile.samples // SAMPLES)))
-    return pooled(found, grid) if found and alike(grid) else None
-
-
-def alike(grid: Grid) -> bool:
-    """One flow without regimes."""
-    return len(grid.tracks) == 1 and grid.tracks[0].prediction == "flow" and not grid.regimes
 
 
 def report(cells: Sequence[dict[str, Any]], args: Any) -> str:
@@ -132,7 +109,7 @@ def verdicts(cells: Sequence[dict[str, Any]]) -> list[str]:
     """How each calibration-free plan compares with the others, and where it is behind."""
     rows = [(cell["setting"], row) for cell in cells for row in cell["rows"]]
     lines = []
-    for name in (*RULES, OTHERS):
+    for name in RULES:
         against = [ahead(rows, name, other) for other in (SIGMA, "published", "direct")]
         if against[0]:
             lines.append(f"- {name}: {'; '.join(filter(None, map(said, against)))}")
@@ -143,13 +120,12 @@ def verdicts(cells: Sequence[dict[str, Any]]) -> list[str]:
         for name in RULES:
             if gains := ahead(part, name, SIGMA):
                 lines.append(f"- {label}, {name}: {said(gains)}")
-    for other, words in (("planned", "the model's own profile"), (OTHERS, "others' profile")):
-        if gains := ahead(rows, AUTO, other):
-            values = list(gains.values())
-            lines.append(
-                f"- auto against {words}: median {statistics.median(values):+.1f} dB, from "
-                f"{min(values):+.1f} to {max(values):+.1f} dB"
-            )
+    if gains := ahead(rows, AUTO, "planned"):
+        values = list(gains.values())
+        lines.append(
+            f"- auto against the model's own profile: median {statistics.median(values):+.1f} dB, "
+            f"from {min(values):+.1f} to {max(values):+.1f} dB"
+        )
     return lines
 
 

@@ -1,13 +1,16 @@
 """Profiles that travel: to other grids, to fewer samples, with the zoo's models; files."""
 
 import os
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 import geoshrink
 from geoshrink import Grid, Plan, Profile, sample, zoo
 from geoshrink.planning import ship
+from geoshrink.planning.gains import gain_stages
 from geoshrink.planning.resampling import pooled, resampled, subset
 from geoshrink.planning.tournament import decibels
 from toy import Toy, noise, shifted
@@ -63,6 +66,18 @@ def test_fewer_samples_and_several_models(made):
     both = pooled([made, made], Grid.of(shifted(16)))
     assert both.samples == 16 and both.energies == (1.0,) and not both.trials
     assert both.plan(6).budget == 6 and both.plan(6).steps == 16
+
+
+def test_models_whose_gains_were_measured_elsewhere_are_pooled_at_common_stages(made):
+    """Was: a profile of other stages gave its gains to the first one's stages, or did not fit."""
+    step = slice(None, None, 2)
+    batches = tuple(replace(b, gains=tuple(g[step] for g in b.gains)) for b in made.batches)
+    other = replace(made, stages=made.stages[step], batches=batches)
+    grid = Grid.of(shifted(16))
+    both = pooled([made, other], grid)
+    assert both.stages == gain_stages(grid) and both.plan(6).budget == 6
+    alone = [pooled([each], grid).gains() for each in (made, other)]
+    assert np.allclose(np.log(both.gains()), np.log(alone).mean(0), atol=0.05)
 
 
 def test_a_model_of_the_zoo_is_planned_by_the_profile_beside_its_weights(monkeypatch, tmp_path):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..grid import Grid
-from .gains import track_of
+from .gains import gain_stages, track_of
 from .profiles import Batch, Profile
 from .space import between
 
@@ -83,14 +83,24 @@ def subset(profile: Profile, samples: Sequence[int]) -> Profile:
 
 
 def pooled(profiles: Sequence[Profile], grid: Grid) -> Profile:
-    """One profile of several models for a grid: each sample by its own scale, nothing tried."""
-    batches = []
-    for profile in profiles:
-        for batch in resampled(profile, grid).batches:
+    """One profile of several models for a grid: each sample by its own scale, the gain of its model
+    at stages common to all; nothing tried.
+    """
+    batches, stages = [], gain_stages(grid)
+    carried = [resampled(profile, grid) for profile in profiles]
+    for here in carried:
+        curves = [torch.from_numpy(here.gains(i)[[*stages]]) for i in range(here.slots)]
+        for batch in here.batches:
             energy = batch.energies[0]
             grams = tuple(g / energy[:, None, None] for g in batch.grams)
-            batches.append(Batch(grams, (torch.ones_like(energy),), batch.gains))
-    first = resampled(profiles[0], grid)
+            gains = tuple(curve[:, None].expand(-1, len(energy)) for curve in curves)
+            batches.append(Batch(grams, (torch.ones_like(energy),), gains))
     return replace(
-        first, batches=tuple(batches), model="", guidance=None, trials=(), origin="pooled"
+        carried[0],
+        batches=tuple(batches),
+        stages=stages,
+        model="",
+        guidance=None,
+        trials=(),
+        origin="pooled",
     )
