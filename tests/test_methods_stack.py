@@ -61,10 +61,10 @@ def hunyuan():
     return net, noise(2, 4, 1, 4, 4), text
 
 
-@pytest.fixture(params=[flux, sd3, hunyuan])
-def case(request):
+def case_of(make: Any, steps: int = STEPS, **more: Any) -> Any:
+    """One sample with guidance, two rows in a batch, on a tiny transformer of diffusers."""
     torch.manual_seed(0)
-    net, x, text = request.param()
+    net, x, text = make()
     net.eval().requires_grad_(False)
     for parameter in net.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
@@ -72,14 +72,20 @@ def case(request):
     def velocity(x, sigma):
         return net(hidden_states=x, timestep=torch.full((2,), 1000 * sigma), **text)[0]
 
-    grid = Grid.of([1 - i / STEPS for i in range(STEPS + 1)])
+    grid = Grid.of([1 - i / steps for i in range(steps + 1)])
     return SimpleNamespace(
         network=net,
         noise=x,
         velocity=lambda: velocity,
         grid=lambda steps=None: grid,
         solve=lambda velocity: sample(velocity, x, grid),
+        **more,
     )
+
+
+@pytest.fixture(params=[flux, sd3, hunyuan])
+def case(request):
+    return case_of(request.param)
 
 
 def plain(case):

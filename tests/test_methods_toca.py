@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,10 +15,9 @@ from geoshrink import sample
 from geoshrink.bench.methods.fora import Reuse
 from geoshrink.bench.methods.stack import stack_of
 from geoshrink.bench.methods.toca import ToCa, Tokens
-from geoshrink.grid import Grid
 
 pytest.importorskip("diffusers")
-from test_methods_stack import flux, hunyuan, sd3
+from test_methods_stack import case_of, flux, hunyuan, sd3
 
 STEPS = 8
 FULL = (0, 1, 2, 6)  # with an interval of 4
@@ -35,25 +33,7 @@ def one_thread():
 
 @pytest.fixture(params=[flux, sd3, hunyuan])
 def case(request) -> Any:
-    """One sample with guidance: two rows in a batch."""
-    torch.manual_seed(0)
-    net, x, text = request.param()
-    net.eval().requires_grad_(False)
-    for parameter in net.parameters():
-        torch.nn.init.normal_(parameter, std=0.1)
-
-    def velocity(x, sigma):
-        return net(hidden_states=x, timestep=torch.full((2,), 1000 * sigma), **text)[0]
-
-    grid = Grid.of([1 - i / STEPS for i in range(STEPS + 1)])
-    return SimpleNamespace(
-        network=net,
-        noise=x,
-        labels=["a cat"],
-        velocity=lambda: velocity,
-        grid=lambda steps=None: grid,
-        solve=lambda velocity: sample(velocity, x, grid),
-    )
+    return case_of(request.param, STEPS, labels=["a cat"])
 
 
 def plain(case) -> torch.Tensor:

@@ -860,7 +860,7 @@ def test_a_pipeline_is_told_at_its_very_end(caplog, monkeypatch):
 
 def test_a_pipeline_that_never_frees_its_models_is_told_all_the_same(caplog, monkeypatch):
     monkeypatch.setattr("geoshrink.report.DOUBTFUL", 1e-9)
-    monkeypatch.setattr("geoshrink.adapters.loop.names_in", lambda host, method: ())
+    monkeypatch.setattr("geoshrink.adapters.telling.names_in", lambda host, method: ())
     pipe, kwargs = tiny("FluxPipeline")
     with accelerated(pipe, budget=BUDGET):
         call(pipe, kwargs)

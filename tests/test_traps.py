@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 import oracle
 from geoshrink import Plan, accelerate
+from geoshrink.outputs import children
 from test_seam import (
     BUDGET,
     EARLY,
@@ -464,7 +465,7 @@ def test_what_stands_in_leaves_no_trace(monkeypatch, build):
     def noisy(value: Any) -> Any:
         if isinstance(value, Tensor):
             return torch.randn(value.shape, generator=noise).to(value)
-        split = loop.children(value)
+        split = children(value)
         if split is None:
             return hollow(value)
         parts = [noisy(part) for part in split[0]]

@@ -8,31 +8,29 @@ the pipeline does with them what it does, and step gets the prediction instead.
 from __future__ import annotations
 
 import inspect
-import logging
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from ..grid import Grid
-from ..outputs import children
 from ..plan import Plan
-from ..report import ADVICE, Report, is_doubtful
+from ..report import Report
 from ..run import Run
 from .memory import Memory
 from .options import check_plan
 from .scheduling import read_ahead
 from .stack import stack
+from .standins import hollow, shapes
+from .telling import ends_with_a_hook, tell
 
 if TYPE_CHECKING:
     from .seam import Seam
 
 EULER = ("EulerDiscreteScheduler", "FlowMatchEulerDiscreteScheduler")  # x' = x + h·output
-LAST = "maybe_free_model_hooks"  # what a diffusers pipeline calls before it returns
-logger = logging.getLogger("geoshrink")
 
 
 class Loop:
@@ -286,9 +284,7 @@ class Loop:
         if self.finished or not self.runs:
             return
         self.finished = True
-        host = self.host()
-        hooked = self.counted and LAST in vars(host)
-        if not hooked or LAST not in names_in(host, self.seam.reader.method):
+        if not (self.counted and ends_with_a_hook(self.host(), self.seam.reader.method)):
             self.tell()
 
     def tell(self) -> None:
@@ -298,16 +294,7 @@ class Loop:
         if self.told:
             return
         self.told = True
-        check = next(iter(self.runs.values())).self_check
-        if logger.isEnabledFor(logging.INFO):  # else nobody reads it here, and it takes its time
-            report = self.report()
-            assert report is not None
-            faster = f", {report.steps / max(1, report.evaluations):.1f}×"
-            logger.info("geoshrink: %s%s", report.summary(), faster if report.predicted else "")
-            for _, reason in self.notes:
-                logger.info("geoshrink: %s", reason)
-        if is_doubtful(check):
-            logger.warning("geoshrink: self-check %.0f%%: %s", 100 * check, ADVICE)
+        tell(next(iter(self.runs.values())), self.report, self.notes)
 
     def note(self, reason: str) -> None:
         self.notes.append((self.stage, reason))
@@ -334,38 +321,11 @@ def switches_of(host: Any) -> list[str]:
     return [n for n in names if isinstance(getattr(type(host), n), property)]
 
 
-def names_in(host: Any, method: str) -> tuple[str, ...]:
-    """The names that the host's method that loops uses."""
-    plain = inspect.unwrap(getattr(type(host), method))
-    return getattr(getattr(plain, "__code__", None), "co_names", ())
-
-
 def bool_of(host: Any, name: str) -> bool | None:
     try:
         return bool(getattr(host, name))
     except Exception:  # a switch that is not set yet says nothing
         return None
-
-
-def shapes(value: Any, dtypes: bool = True) -> Any:
-    """The shapes (and dtypes) of all tensors in a value, and which numbers are zero, hashable."""
-    if isinstance(value, Tensor):
-        return tuple(value.shape), value.dtype if dtypes else None
-    if isinstance(value, (bool, int, float)):
-        return bool(value)
-    split = children(value)
-    return None if split is None else tuple(shapes(part, dtypes) for part in split[0])
-
-
-def hollow(value: Any) -> Any:
-    """The value with ones that take no memory in place of its tensors."""
-    if isinstance(value, Tensor):
-        return value.new_ones(()).expand(value.shape)
-    split = children(value)
-    if split is None:
-        return value
-    parts = [hollow(part) for part in split[0]]
-    return split[1](parts)(parts)
 
 
 def check_refined(plan: Plan, scheduler: Any) -> Plan:

@@ -18,8 +18,9 @@ from torch import nn
 from ..grid import Grid
 from ..report import Report
 from ..retention import Blocks
-from .loop import LAST, Loop
+from .loop import Loop
 from .stack import caller, running
+from .telling import LAST
 
 
 class Reader(Protocol):
