@@ -21,6 +21,7 @@ test-all: .venv/extra.done
 lint: .venv/test.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/basedpyright
 
 .venv/python.done:
@@ -29,13 +30,13 @@ lint: .venv/test.done
 	$(PYTHON) -m venv .venv
 	touch $@
 
-.venv/demo.done: .venv/python.done pyproject.toml constraints.txt
+.venv/demo.done: .venv/python.done pyproject.toml bench/pyproject.toml constraints.txt
 	@echo "installing into .venv (once; torch takes a few minutes) ..."
-	$(PIP) -e '.[demo]'
+	$(PIP) -e '.[compare]' -e bench
 	touch $@
 
 .venv/test.done: .venv/demo.done
-	$(PIP) -e '.[test]'
+	$(PIP) -e '.[compare,test]' -e 'bench[metrics]'
 	touch $@
 
 # What only the long tests need: Triton for its interpreter, and two hosts without their old pins

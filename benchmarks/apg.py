@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from geoshrink import METHODS, Run, zoo
-from geoshrink.bench.metrics.audio import si_sdr
+from geoshrink_bench.metrics.audio import si_sdr
 
 MOMENTUM, STEPS, SHIFT, BUDGETS = -0.75, 40, 3.0, (10, 20)
 OURS: dict[str, Any] = dict(anchors="sigma", rule="signed chordal")

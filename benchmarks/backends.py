@@ -28,8 +28,8 @@ from torchdiffeq import odeint
 import geoshrink
 from geoshrink import METHODS, Run, accelerate, zoo
 from geoshrink.adapters import denoised
-from geoshrink.bench.metrics import values_of
-from geoshrink.bench.metrics.zoo import metrics_of
+from geoshrink_bench.metrics import values_of
+from geoshrink_bench.metrics.zoo import metrics_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -236,7 +236,7 @@ def dpmpp_2m(model: Callable[[Tensor, Tensor], Tensor], x: Tensor, sigmas: Tenso
 
 def pair(net: Counted, budget: int) -> Rows:
     """The two-grid pipeline of the zoo: 30 steps, guidance 3, shifts 12 and 3."""
-    from geoshrink.zoo.pipelines import pipeline
+    from geoshrink_bench.zoo.pipelines import pipeline
 
     pipe = pipeline("digits-av")
     pipe.set_progress_bar_config(disable=True)

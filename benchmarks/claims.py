@@ -1,8 +1,8 @@
 """What the paper says, and what our models say, as a table.
 
     mkdir -p bench && tar xf benchmarks/cells.tar.xz -C bench
-    python benchmarks/claims.py bench/rivals bench/first                # prints it
-    python benchmarks/claims.py bench/rivals bench/first --out FILE     # and writes it
+    python benchmarks/claims.py cells/rivals cells/first                # prints it
+    python benchmarks/claims.py cells/rivals cells/first --out FILE     # and writes it
 
 Reads the cells of `geoshrink bench run` and the table benchmarks/fruit.md; benchmarks/CLAIMS.md was
 made so. Nothing is sampled here.
@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from geoshrink.bench.report import load
-from geoshrink.bench.report.duels import duels
+from geoshrink_bench.report import load
+from geoshrink_bench.report.duels import duels
 
 HERE = Path(__file__).parent
 PUBLISHED = "GeoShrink (published)"

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
-from geoshrink import sample, zoo
-from geoshrink.bench.metrics.image import psnr
+from geoshrink import sample
+from geoshrink.compare.likeness import psnr
+from geoshrink_bench import zoo
 
 METHODS: dict[str, dict[str, Any]] = {
     "published": dict(anchors="geometric", rule="chordal"),

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 
 import geoshrink
-from geoshrink import zoo
+from geoshrink_bench import zoo
 
 CHANNELS = 64
 #: (tokens, dtype): FLUX at 1024 × 1024, and a latent so small that only the host's time is left.

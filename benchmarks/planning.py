@@ -27,15 +27,15 @@ from planning_common import (
 )
 
 from geoshrink import METHODS, sample
-from geoshrink.bench.methods.base import Case
-from geoshrink.bench.methods.meancache import MeanCache
+from geoshrink_bench.methods.base import Case
+from geoshrink_bench.methods.meancache import MeanCache
 
 COLUMNS = ("direct", "published", "σ-geometric", "default", "MeanCache", "planned")
 SIGMA: dict[str, Any] = dict(anchors="sigma", rule="signed chordal")
 
 
 def main() -> None:
-    args = arguments("Planned anchors on the zoo.", "bench/planning", seeds=5).parse_args()
+    args = arguments("Planned anchors on the zoo.", "cells/planning", seeds=5).parse_args()
     cells = each(args, settings(args.models), work)
     if cells:
         args.out.write_text(report(cells, args), encoding="utf-8")

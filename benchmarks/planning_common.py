@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 from geoshrink import Profile, profile, zoo
-from geoshrink.bench.methods.base import Case
 from geoshrink.outputs import flatten
 from geoshrink.planning.tournament import decibels
-from geoshrink.zoo.model import joined
+from geoshrink_bench.methods.base import Case
+from geoshrink_bench.zoo.model import joined
 
 #: guidance: as judged, then moderate; shift: as judged, then another; budgets: the paper's.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -46,7 +46,7 @@ def arguments(about: str, folder: str, seeds: int) -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="the table, Markdown")
     parser.add_argument("--cells", type=Path, default=Path(folder), help="kept here, gone on with")
     parser.add_argument(
-        "--profiles", type=Path, default=Path("bench/profiles"), help="so are these"
+        "--profiles", type=Path, default=Path("cells/profiles"), help="so are these"
     )
     parser.add_argument("--models", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -30,9 +30,9 @@ from planning_common import (
 )
 
 from geoshrink import Grid, Plan, Profile, profile, sample, zoo
-from geoshrink.bench.methods.base import Case
 from geoshrink.planning.resampling import pooled, resampled, subset
 from geoshrink.planning.tournament import decibels
+from geoshrink_bench.methods.base import Case
 
 SAMPLES = (4, 8, 16)
 SIGMA = "σ-geometric"
@@ -40,7 +40,7 @@ ALIKE = ("fruit", "motion", "digits-audio", "objects", "fruit-latent", "fruit-vi
 
 
 def main() -> None:
-    parser = arguments("What a profile needs.", "bench/planning-transfer", seeds=1)
+    parser = arguments("What a profile needs.", "cells/planning-transfer", seeds=1)
     args = parser.parse_args()
     cells = each(args, [judged(name) for name in args.models], work)
     if cells:

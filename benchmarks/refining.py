@@ -30,8 +30,8 @@ from planning_common import (
 )
 
 from geoshrink import sample
-from geoshrink.bench.methods.solvers import NAMES, Solver
 from geoshrink.planning.tournament import converged
+from geoshrink_bench.methods.solvers import NAMES, Solver
 
 TRIED = (7, 10, 14, 20, 30)
 BUDGETS = (5, 7, 10, 12, 14, 17, 20, 25, 30)
@@ -41,7 +41,7 @@ RIVALS = ("ab2", "dpm++2m", "unipc")
 
 
 def main() -> None:
-    parser = arguments("Refined plans on the zoo.", "bench/refining", seeds=3)
+    parser = arguments("Refined plans on the zoo.", "cells/refining", seeds=3)
     parser.add_argument("--strong", action="store_true", help="the judged guidance, too")
     args = parser.parse_args()
     cells = each(args, chosen(args.models, args.strong), work)

@@ -48,7 +48,7 @@ SMALL = 3  # a small budget is the stages over this, or less
 
 
 def main() -> None:
-    parser = arguments("The universal mesh on the zoo.", "bench/universal", seeds=5)
+    parser = arguments("The universal mesh on the zoo.", "cells/universal", seeds=5)
     here = Path(__file__).parent
     parser.add_argument("--fit", type=Path, default=here / "universal.json", help="the constants")
     args = parser.parse_args()

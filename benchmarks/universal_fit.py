@@ -34,7 +34,7 @@ RECIPE = "time, data space"
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fit the universal mesh.")
     parser.add_argument("--out", type=Path, required=True, help="the constants, JSON")
-    parser.add_argument("--profiles", type=Path, default=Path("bench/profiles"))
+    parser.add_argument("--profiles", type=Path, default=Path("cells/profiles"))
     parser.add_argument("--shapes", type=int, default=300, help="so many are tried")
     args = parser.parse_args()
     torch.set_num_threads(1)

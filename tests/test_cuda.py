@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from geoshrink import Blocks, Plan, Run, sample, slot
-from geoshrink.zoo import shifted_sigmas
+from geoshrink_bench.zoo import shifted_sigmas
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 SIGMAS = shifted_sigmas(30, 3.0)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 BUILDER = """
 import torch
-from geoshrink.zoo.pipelines import FruitPipeline, FruitTransformer, as_scheduler
+from geoshrink_bench.zoo.pipelines import FruitPipeline, FruitTransformer, as_scheduler
 
 def build():
     torch.manual_seed(0)

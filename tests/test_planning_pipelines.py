@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def pipe():
     """A tiny network of random weights: the plumbing is what is tested."""
-    from geoshrink.zoo.pipelines import FruitPipeline, FruitTransformer, as_scheduler
+    from geoshrink_bench.zoo.pipelines import FruitPipeline, FruitTransformer, as_scheduler
 
     torch.manual_seed(0)
     network = FruitTransformer((3, 8, 8), (4, 4), 5, width=32, depth=1, heads=2, condition=16)
@@ -204,7 +204,7 @@ def test_bad_calls_are_refused(pipe):
 
 @pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # diffusers' own
 def test_another_solver_is_planned_as_for_euler_and_says_so(pipe):
-    from geoshrink.zoo.pipelines import DigitsPipeline, FruitPipeline, as_scheduler
+    from geoshrink_bench.zoo.pipelines import DigitsPipeline, FruitPipeline, as_scheduler
 
     other = FruitPipeline(pipe.transformer, as_scheduler("dpm++", 3.0), list("abcde"))
     other.set_progress_bar_config(disable=True)

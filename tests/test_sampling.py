@@ -299,7 +299,7 @@ def test_the_bar_is_closed_when_the_model_raises(capsys):
 def test_progress_without_tqdm(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     model = Model()
-    with pytest.raises(ImportError, match=r"pip install 'geoshrink\[demo\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'geoshrink\[compare\]'"):
         sample(model, noise(), SIGMAS, 8, progress=True)
     assert not model.calls
 

@@ -186,6 +186,6 @@ def progress_bar(command: str) -> Any:
         from tqdm import tqdm
     except ImportError as error:
         raise ImportError(
-            f"the {command} needs {error.name}: pip install 'geoshrink[demo]'"
+            f"the {command} needs {error.name}: pip install 'geoshrink[compare]'"
         ) from None
     return tqdm

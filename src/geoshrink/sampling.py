@@ -242,6 +242,6 @@ def progress_bar(total: int) -> Any:
         from tqdm.auto import tqdm
     except ImportError:
         raise ImportError(
-            "progress=True needs tqdm: pip install 'geoshrink[demo]', or leave progress off"
+            "progress=True needs tqdm: pip install 'geoshrink[compare]', or leave progress off"
         ) from None
     return tqdm(total=total, unit="stage")

@@ -1,5 +1,7 @@
 """Your own host: full, direct and GeoShrink from the same noise, measured, as one page."""
 
+from typing import Any
+
 from .bench import compare as compare
 from .bench import distinct as distinct
 from .bench import run_compare as run_compare
@@ -8,11 +10,16 @@ from .inputs import Settings as Settings
 from .inputs import check_out as check_out
 from .inputs import read_kwargs as read_kwargs
 from .inputs import read_prompts as read_prompts
-from .meshes import Meshes as Meshes
-from .motions import Motions as Motions
-from .pictures import Films as Films
+from .kinds import ELSEWHERE, kind_of
+from .kinds import register_kind as register_kind
 from .pictures import Pictures as Pictures
 from .pictures import floats as floats
 from .running import Watch as Watch
 from .showing import shown as shown
-from .sounds import Sounds as Sounds
+
+
+def __getattr__(name: str) -> Any:
+    """Sounds, Films, Meshes and Motions, where geoshrink-bench is installed."""
+    if name in ELSEWHERE:
+        return kind_of(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

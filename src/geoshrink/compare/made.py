@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from ..bench.metrics.base import Skipped
 from ..page import Column, Media
 
 Scores = list[list[float]]  # of each metric, of each sample
 
 
+class Skipped(Exception):
+    """Why a metric has no number for these data: shown as "skipped: reason", never counted."""
+
+
+@runtime_checkable
 class Made(Protocol):
     """Samples of one kind.
 

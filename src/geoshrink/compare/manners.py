@@ -12,10 +12,8 @@ import torch
 
 from ..adapters.patch import Patch
 from .inputs import OURS_TO_SET
-from .meshes import Meshes
-from .motions import Motions
+from .kinds import kind_of
 from .showing import HEARD, RATES, SEEN
-from .sounds import Sounds
 
 Run = Callable[[Any, dict[str, Any], int, int], Any]  # (host, arguments, steps, seed)
 
@@ -67,11 +65,15 @@ def pipeline(host: Any, call: dict[str, Any], steps: int, seed: int) -> Any:
 def hunyuan3d(host: Any, call: dict[str, Any], steps: int, seed: int) -> Any:
     noise = torch.Generator().manual_seed(seed)
     call = {"enable_pbar": False, **call}
-    return Meshes(host(num_inference_steps=steps, generator=noise, output_type="trimesh", **call))
+    return kind_of("Meshes")(
+        host(num_inference_steps=steps, generator=noise, output_type="trimesh", **call)
+    )
 
 
 def tangoflux(host: Any, call: dict[str, Any], steps: int, seed: int) -> Any:
-    return Sounds(host.generate(steps=steps, **call)[None], host.vae.config.sampling_rate)
+    return kind_of("Sounds")(
+        host.generate(steps=steps, **call)[None], host.vae.config.sampling_rate
+    )
 
 
 def hymotion(host: Any, call: dict[str, Any], steps: int, seed: int) -> Any:
@@ -83,7 +85,7 @@ def hymotion(host: Any, call: dict[str, Any], steps: int, seed: int) -> Any:
         host.validation_steps = before
     if getattr(host, "body_model", None) is None:
         raise ValueError(f"{type(host).__name__} has no body_model: its joints are not known")
-    return Motions(made["keypoints3d"], host.body_model.parents.tolist())
+    return kind_of("Motions")(made["keypoints3d"], host.body_model.parents.tolist())
 
 
 def trellis(host: Any, call: dict[str, Any], steps: int, seed: int) -> Any:
@@ -98,7 +100,7 @@ def trellis(host: Any, call: dict[str, Any], steps: int, seed: int) -> Any:
 
         call["image"] = Image.open(call["image"])
     made = host.run(seed=seed, **call)
-    return Meshes(made["mesh"] if isinstance(made, Mapping) else made, up=2)
+    return kind_of("Meshes")(made["mesh"] if isinstance(made, Mapping) else made, up=2)
 
 
 def acestep(host: Any, call: dict[str, Any], steps: int, seed: int) -> Any:
@@ -118,7 +120,7 @@ def acestep(host: Any, call: dict[str, Any], steps: int, seed: int) -> Any:
             host(infer_step=steps, manual_seeds=[seed], **{"lyrics": "", **call})
         finally:
             patch.undo()
-    return Sounds(torch.stack(waves), rates[0])
+    return kind_of("Sounds")(torch.stack(waves), rates[0])
 
 
 PIPELINE = Manner(pipeline)

@@ -1,4 +1,4 @@
-"""Pictures and video, as floats in [0, 1]; a film may have a soundtrack."""
+"""Pictures and video, as floats in [0, 1]."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..bench.metrics.image import psnr, ssim
 from ..comparing import PSNR, SSIM, png
-from ..page import Media, Picture, Sound
+from ..page import Media, Picture
 from ..page.media import Animation
+from .likeness import psnr, ssim
 from .made import Scores
-from .sounds import SI_SDR, Sounds
 
 CHANNELS = (1, 3, 4)
 FPS, WIDEST = 16.0, 512  # of an animation, where nothing names its frame rate; pixels on the page
@@ -64,29 +63,6 @@ class Pictures:
         for image in images:
             image.thumbnail((WIDEST, WIDEST))
         return Animation.of(images, alt, self.fps)
-
-
-@dataclass(frozen=True)
-class Films:
-    """Video with its soundtrack."""
-
-    video: Pictures
-    sound: Sounds
-
-    noun, title, metrics = "film", "Look and listen", (PSNR, SI_SDR)
-
-    def __len__(self) -> int:
-        return len(self.video)
-
-    def is_finite(self) -> bool:
-        return self.video.is_finite() and self.sound.is_finite()
-
-    def score(self, reference: Films, skipped: set[str]) -> Scores:
-        seen = self.video.score(reference.video, skipped)
-        return [seen[0], self.sound.score(reference.sound, skipped)[0]]
-
-    def medium(self, i: int, alt: str, reference: Any) -> Media:
-        return Sound(self.video.picture(i, alt).data, alt, self.sound.wav(i))
 
 
 def floats(value: Any) -> Tensor | None:

@@ -9,13 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .kinds import kind_of
 from .made import Made
-from .meshes import Meshes
-from .motions import Motions
-from .pictures import FPS, Films, Pictures, floats
-from .sounds import Sounds
+from .pictures import FPS, Pictures, floats
 
-KINDS = (Pictures, Films, Sounds, Meshes, Motions)
 #: Where outputs hold what they show; the first three are video.
 SEEN = ("frames", "videos", "video", "images", "image")
 HEARD = ("audios", "audio")
@@ -25,7 +22,7 @@ RATES = ("sampling_rate", "sample_rate", "output_sampling_rate")
 
 def shown(output: Any, kind: str, host: Any = None, fps: float = FPS) -> Made:
     """The output of a host of this kind, as what compare can score and show."""
-    if isinstance(output, KINDS):
+    if isinstance(output, Made):
         return output
     pictures = pictures_of(output, fps)
     waves = field(output, HEARD)
@@ -38,17 +35,17 @@ def shown(output: Any, kind: str, host: Any = None, fps: float = FPS) -> Made:
                 f"{kind} does not say the sampling rate of its sound: let a builder return it with "
                 "a function that returns geoshrink.compare.Sounds(waves, rate)"
             )
-        sounds = Sounds(batch_of(waves), rate)
+        sounds: Any = kind_of("Sounds")(batch_of(waves), rate)
         if pictures is None:
             return sounds
         seconds = sounds.waves.shape[-1] / sounds.rate
-        return Films(replace(pictures, fps=pictures.values.shape[1] / seconds), sounds)
+        return kind_of("Films")(replace(pictures, fps=pictures.values.shape[1] / seconds), sounds)
     if pictures is not None:
         return pictures
     found = field(output, SHAPES)
     meshes = flat(output if found is None else found)
     if meshes:
-        return Meshes(meshes)
+        return kind_of("Meshes")(meshes)
     fields = [*output] if isinstance(output, Mapping) else [type(output).__name__]
     raise TypeError(
         f"{kind} returns {', '.join(map(str, fields))}, which compare cannot show: let a builder "

@@ -1,5 +1,4 @@
-"""geoshrink plan: a model of the zoo, by the profile that comes with it or by one made now; or a
-pipeline, from the folder that diffusers saved.
+"""Profile a model or a pipeline, and plan its anchors.
 
 The plan is on stdout alone, as JSON, or in a file; everything else that is said is on stderr. Where
 no plan is asked for, stdout has the table.
@@ -20,9 +19,33 @@ from .targets import check_budget, check_target
 ZOO, PIPELINE = ("samples", "shift"), ("prompts", "prompts_file", "dtype", "kwargs")
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", help="of the zoo, by its name; or a folder that diffusers saved, or a builder"
+    )
+    parser.add_argument("--budget", type=int, help="model calls: print the plan as JSON")
+    parser.add_argument("--target-db", type=float, help="or the quality that it must reach")
+    parser.add_argument("--plan", type=Path, help="write the plan here, not to stdout")
+    parser.add_argument("--target", default="run", help="run: the full run; flow: the exact flow")
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--guidance", type=float)
+    parser.add_argument("--device", help="zoo: cpu unless said; else cuda where there is one")
+    parser.add_argument("--out", type=Path, help="keep the profile here, or go on with it")
+    parser.add_argument("--curve", type=Path, help="draw quality against calls into this HTML file")
+    zoo = parser.add_argument_group("models of the zoo")
+    zoo.add_argument("--samples", type=int, help="to profile on, 16 unless one comes with it")
+    zoo.add_argument("--shift", type=float, help="of the σ-grid")
+    pipeline = parser.add_argument_group("pipelines")
+    pipeline.add_argument("--prompts", nargs="+", help="to profile on: 4 or more, better 16")
+    pipeline.add_argument("--prompts-file", type=Path, help="one prompt on each line")
+    pipeline.add_argument("--dtype", help="bf16, fp16 or fp32; bf16 on a GPU unless said")
+    pipeline.add_argument("--kwargs", help="more arguments of the call, as JSON")
+
+
 def run(args: argparse.Namespace) -> int:
+    from geoshrink_bench.zoo.recipes import RECIPES
+
     from ..compare.inputs import check_device
-    from ..zoo.recipes import RECIPES
 
     if args.budget is not None and args.target_db is not None:
         raise ValueError(f"give --budget {args.budget} or --target-db {args.target_db}, not both")
@@ -55,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def of_zoo(args: argparse.Namespace) -> Profile:
-    from ..zoo import load
+    from geoshrink_bench.zoo import load
 
     model = load(args.model, args.device or "cpu")
     if args.samples is not None and args.samples < 1:

@@ -24,7 +24,7 @@ from .profiles import Profile
 from .profiling import profile
 
 if TYPE_CHECKING:
-    from ..zoo import Model
+    from geoshrink_bench.zoo import Model
 
 SAMPLES = 16
 
@@ -52,7 +52,7 @@ def fitted(name: str, grid: Grid, guidance: float) -> tuple[Profile | None, str]
 
 
 def place(name: str) -> Path | None:
-    from ..zoo.model import find
+    from geoshrink_bench.zoo.model import find
 
     try:
         return Path(str(find(name, None))) / f"{name}.profile.json"
@@ -106,14 +106,14 @@ def ship(model: Model, file: str | Path, command: str) -> Path:
 
 def weights_of(name: str) -> str:
     """The recorded sha256 of a model's weights."""
-    from ..zoo.model import find
+    from geoshrink_bench.zoo.model import find
 
     facts = (find(name, None) / f"{name}.json").read_text(encoding="utf-8")
     return json.loads(facts)["sha256"]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    from ..zoo import load
+    from geoshrink_bench.zoo import load
 
     parser = argparse.ArgumentParser(description="Put a profile beside the weights of its model.")
     parser.add_argument("model")

@@ -1,0 +1,1 @@
+"""The commands that geoshrink-bench adds to `geoshrink`, one module each."""

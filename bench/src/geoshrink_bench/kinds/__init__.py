@@ -1,0 +1,1 @@
+"""What `geoshrink compare` can score and show besides pictures: one file per kind."""

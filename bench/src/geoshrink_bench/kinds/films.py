@@ -1,0 +1,36 @@
+"""Films: video with its soundtrack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from geoshrink.compare.made import Scores
+from geoshrink.compare.pictures import Pictures
+from geoshrink.comparing import PSNR
+from geoshrink.page import Media, Sound
+
+from .sounds import SI_SDR, Sounds
+
+
+@dataclass(frozen=True)
+class Films:
+    """Video with its soundtrack."""
+
+    video: Pictures
+    sound: Sounds
+
+    noun, title, metrics = "film", "Look and listen", (PSNR, SI_SDR)
+
+    def __len__(self) -> int:
+        return len(self.video)
+
+    def is_finite(self) -> bool:
+        return self.video.is_finite() and self.sound.is_finite()
+
+    def score(self, reference: Films, skipped: set[str]) -> Scores:
+        seen = self.video.score(reference.video, skipped)
+        return [seen[0], self.sound.score(reference.sound, skipped)[0]]
+
+    def medium(self, i: int, alt: str, reference: Any) -> Media:
+        return Sound(self.video.picture(i, alt).data, alt, self.sound.wav(i))

@@ -1,0 +1,136 @@
+"""What a method is: it samples a case with a budget of model calls, and says what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from geoshrink.checks import whole
+from geoshrink.grid import Grid
+from geoshrink.outputs import flatten
+from geoshrink.sampling import sample
+
+from ..zoo.model import Model
+
+
+@dataclass(frozen=True)
+class Case:
+    """What every method gets alike: a model, what to make, the noise, the full grid."""
+
+    model: Model
+    labels: Sequence[int | str]
+    noise: Any
+    guidance: float | None = None
+    steps: int | None = None
+    shift: Any = None
+    interval: tuple[float, float] | None = None
+    lengths: Sequence[int] | None = None
+    costs: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # tuning's
+
+    @property
+    def network(self) -> nn.Module:
+        return self.model.network
+
+    def velocity(self) -> Callable[[Any, Any], Any]:
+        return self.model.velocity(
+            self.labels, self.guidance, interval=self.interval, lengths=self.lengths
+        )
+
+    def grid(self, steps: int | None = None) -> Grid:
+        """The case's own grid, or one of fewer steps in the same spacing."""
+        return self.model.grid(self.steps if steps is None else steps, self.shift, self.interval)
+
+    def solve(self, velocity: Callable[[Any, Any], Any]) -> Any:
+        """x at the end of the full grid, with this velocity in place of the model's own."""
+        return sample(velocity, self.noise, self.grid())
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A sampled case.
+
+    evaluated   the stages in which the whole network ran
+    partial     the share of the network's work that ran at the other stages, in whole runs
+    held        bytes kept from one stage for later ones, at most
+    """
+
+    x: Any
+    evaluated: tuple[int, ...]
+    partial: float = 0.0
+    held: int = 0
+
+    @property
+    def evaluations(self) -> float:
+        """Runs of the whole network, or as much work."""
+        return len(self.evaluated) + self.partial
+
+
+class Method:
+    """run(case, budget) samples with `budget` runs of the network, or as near as it can.
+
+    calibrated  whether it needs runs of this model beforehand
+    adaptive    whether the data decide when the network runs
+    """
+
+    name: str
+    calibrated = False
+    adaptive = False
+
+    def run(self, case: Case, budget: int) -> Outcome:
+        raise NotImplementedError
+
+
+class Session:
+    """One sampling by a method that decides at every stage of the full grid what runs.
+
+    velocity() is the model's as the solver sees it; `stage` counts its calls.
+    """
+
+    def __init__(self, case: Case):
+        self.case, self.steps = case, case.grid().steps
+        self.inner = case.velocity()
+        self.stage = -1
+        self.evaluated: list[int] = []
+        self.held = 0
+
+    def velocity(self, x: Any, sigma: Any) -> Any:
+        self.stage += 1
+        return self.inner(x, sigma)
+
+    def run(self) -> Outcome:
+        x = self.case.solve(self.velocity)
+        return Outcome(x, tuple(self.evaluated), held=self.held)
+
+
+def bytes_of(*values: Any) -> int:
+    """Of all tensors in the values."""
+    leaves = [t for value in values if value is not None for t in flatten(value)[0]]
+    return sum(t.numel() * t.element_size() for t in leaves)
+
+
+def every(interval: int, steps: int, warm_up: int = 1) -> list[int]:
+    """The first `warm_up` stages, then every interval-th after the last of them.
+
+    >>> every(6, 50, warm_up=3)
+    [0, 1, 2, 8, 14, 20, 26, 32, 38, 44]
+    """
+    return [*range(min(warm_up, steps)), *range(warm_up - 1 + interval, steps, interval)]
+
+
+def interval_for(budget: int, steps: int, warm_up: int = 1) -> int:
+    """The shortest interval with which `every` makes at most `budget` runs.
+
+    >>> interval_for(10, 50), interval_for(10, 50, warm_up=3)
+    (5, 6)
+    """
+    if whole(budget, "budget") < min(steps, warm_up + (steps > warm_up)):
+        raise ValueError(f"a budget of {budget} is less than the {warm_up} stages of the warm-up")
+    return next(n for n in range(1, steps + 1) if len(every(n, steps, warm_up)) <= budget)
+
+
+def rows(x: Tensor) -> Tensor:
+    """A tensor with one row per sample."""
+    return x.flatten(1)

@@ -1,0 +1,56 @@
+"""GeoShrink, in every form: meshes, retention rules, spaces, and the rows of the ablation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from geoshrink.plan import METHODS
+from geoshrink.sampling import sample
+
+from .base import Case, Method, Outcome
+
+
+class Ours(Method):
+    """v¹ + ω·Δv at the skipped stages; the options are those of Plan.of.
+
+    With anchors=(0, 3, 9, …) the stages are the budget, and the one that is asked for is ignored.
+    """
+
+    def __init__(self, name: str = "GeoShrink", **options: Any):
+        self.name, self.options = name, options
+
+    def run(self, case: Case, budget: int) -> Outcome:
+        explicit = not isinstance(self.options.get("anchors", ""), str)
+        x, report = sample(
+            case.velocity(),
+            case.noise,
+            case.grid(),
+            None if explicit else budget,
+            with_report=True,
+            **self.options,
+        )
+        return Outcome(x, tuple(sorted(report.queried + report.extra)), held=report.bytes_held)
+
+
+RULES = ("chordal", "log", "exp", "time", "linear", "fixed(1)", "beta-kappa(1, 0.5)")
+
+
+def forms() -> Iterator[Ours]:
+    yield Ours("GeoShrink (published)", **METHODS["paper"])
+    yield Ours("GeoShrink (default)", **METHODS["default"])
+    yield Ours("auto, signed chordal", anchors="auto", rule="signed chordal")
+    yield Ours("auto, signed time, data space", anchors="auto", rule="signed time", space="data")
+    yield Ours("geometric, signed chordal", anchors="geometric", rule="signed chordal")
+    for space in ("output", "data"):
+        more = "" if space == "output" else ", data space"
+        yield Ours(f"σ, hold{more}", anchors="sigma", rule="hold", space=space)
+        for rule in RULES:
+            for kind in (rule, f"signed {rule}"):
+                yield Ours(f"σ, {kind}{more}", anchors="sigma", rule=kind, space=space)
+    for name, options in METHODS.items():
+        if name not in ("paper", "default"):
+            yield Ours(f"ablation: {name}", **options)
+
+
+OURS: dict[str, Ours] = {method.name: method for method in forms()}

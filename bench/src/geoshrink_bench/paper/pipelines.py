@@ -1,0 +1,135 @@
+"""Hosts that diffusers loads and runs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from geoshrink.adapters.diffusers import find_schedulers
+from geoshrink.compare.inputs import DTYPES, Settings
+from geoshrink.compare.pipeline import from_folder
+
+from .host import Host
+from .sample import Sample, bytes_of, mono
+
+
+class Pipeline(Host):
+    """A pipeline of one class, in a folder as diffusers saves it."""
+
+    index, blocks = "model_index.json", True  # the file that names the class
+
+    def check(self, folder: str | Path) -> Path:
+        path = super().check(folder) / self.index
+        if not path.is_file():
+            raise ValueError(f"{folder} holds no {self.index}: it is no pipeline of diffusers")
+        found = json.loads(path.read_text(encoding="utf-8")).get("_class_name")
+        if found not in (self.kind, [self.kind]):
+            raise ValueError(f"{folder} holds a {found}, the suite needs a {self.kind}")
+        return Path(folder)
+
+    def load(self, folder: str | Path, device: str, dtype: str, offload: str | None = None) -> None:
+        path = self.check(folder)
+        self.device = torch.device(device)
+        settings = Settings(str(path), device="cpu" if offload else device, dtype=dtype)
+        self.pipe = from_folder(path, settings)
+        if offload:
+            self.pipe.enable_model_cpu_offload(device=self.device)
+        self.pipe.set_progress_bar_config(disable=True)
+
+    def ends(self) -> list[tuple[Any, str]]:
+        return [(scheduler, "step") for scheduler in find_schedulers(self.pipe)]
+
+    def call(self, prompt: str, seed: int, steps: int, **arguments: Any) -> Any:
+        known = inspect.signature(self.pipe.__call__).parameters
+        strange = [name for name in arguments if name not in known]
+        if strange:
+            raise ValueError(f"{self.kind} takes no {strange[0]!r} in its call")
+        noise = torch.Generator().manual_seed(seed)
+        how = dict(num_inference_steps=steps, generator=noise, output_type="np")
+        return self.pipe(prompt=prompt, **how, **arguments)
+
+    def read(self, output: Any) -> Sample:
+        return Sample({"frames": frames_of(output.images)})
+
+
+class SD3(Pipeline):
+    kind = "StableDiffusion3Pipeline"
+
+
+class Flux(Pipeline):
+    kind = "FluxPipeline"
+
+
+class HunyuanVideo(Pipeline):
+    """Decoded tile by tile: a whole film does not fit into the memory."""
+
+    kind = "HunyuanVideoPipeline"
+
+    def load(self, folder: str | Path, device: str, dtype: str, offload: str | None = None) -> None:
+        super().load(folder, device, dtype, offload)
+        self.pipe.vae.enable_tiling()
+
+    def read(self, output: Any) -> Sample:
+        return Sample({"frames": frames_of(output.frames)})
+
+
+class AceStep(Pipeline):
+    kind = "AceStepPipeline"
+
+    def read(self, output: Any) -> Sample:
+        return Sample({"wave": mono(torch.as_tensor(output.audios[0]))}, self.pipe.sample_rate)
+
+
+class MiniMaxH3(Pipeline):
+    """A modular pipeline; its grid holds the last σ, so that N steps are N − 1 evaluations."""
+
+    index, kind = "modular_model_index.json", "MiniMaxH3ModularPipeline"
+
+    def load(self, folder: str | Path, device: str, dtype: str, offload: str | None = None) -> None:
+        path = self.check(folder)
+        diffusers: Any = import_module("diffusers")
+        self.device = torch.device(device)
+        manager = None
+        if offload:
+            manager = diffusers.ComponentsManager()
+            manager.enable_auto_cpu_offload(device=device, memory_reserve_margin=offload)
+        self.pipe = diffusers.ModularPipeline.from_pretrained(
+            str(path), workflow="t2va", components_manager=manager, local_files_only=True
+        )
+        own = {name: str(path) for name in self.pipe.component_names if (path / name).is_dir()}
+        self.pipe.load_components(
+            dtype=DTYPES[dtype], pretrained_model_name_or_path=own, local_files_only=True
+        )
+        missing = [name for name, part in self.pipe.components.items() if part is None]
+        if missing:
+            raise ValueError(f"{path}: the component {missing[0]!r} could not be loaded")
+        if not offload:
+            self.pipe.to(device)
+        self.pipe.set_progress_bar_config(disable=True)
+
+    def steps_for(self, evaluations: int) -> int:
+        return evaluations + 1
+
+    def stages(self, steps: int) -> int:
+        return steps - 1
+
+    def call(self, prompt: str, seed: int, steps: int, **arguments: Any) -> Any:
+        noise, made = torch.Generator().manual_seed(seed), ["videos", "audio", "sampling_rate"]
+        how = dict(num_inference_steps=steps, generator=noise, output_type="np", output=made)
+        return self.pipe(prompt=prompt, **how, **arguments)
+
+    def read(self, output: Any) -> Sample:
+        parts = {"frames": frames_of(output["videos"]), "wave": mono(output["audio"][0])}
+        return Sample(parts, int(output["sampling_rate"]))
+
+
+def frames_of(made: Any) -> torch.Tensor:
+    """The first of diffusers' pictures or films, whose channels are last, in bytes."""
+    first = torch.as_tensor(np.asarray(made[0]))
+    return bytes_of((first if first.ndim == 4 else first[None]).movedim(-1, -3).float())

@@ -1,0 +1,280 @@
+"""load("fruit"): a trained model with its velocity, its noise, its grid and what it makes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from geoshrink.grid import Grid
+
+from .autoencoder import Autoencoder
+from .network import DiT, JointDiT
+from .recipes import RECIPES, Recipe
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
+
+
+@dataclass(frozen=True)
+class Model:
+    """A class-conditional flow from noise at σ = 1 to data at σ = 0.
+
+    model = load("fruit")
+    x0 = geoshrink.sample(model.velocity(["Kiwi 1"], guidance=2), model.noise(1), model.grid(50))
+    model.decode(x0)[0].save("kiwi.png")
+    """
+
+    recipe: Recipe
+    network: DiT | JointDiT
+    facts: dict[str, Any]
+    card: str
+    autoencoder: Autoencoder | None = None
+
+    @property
+    def name(self) -> str:
+        return self.recipe.name
+
+    @property
+    def classes(self) -> list[str]:
+        return self.facts["classes"]
+
+    @property
+    def judged_at(self) -> dict[str, Any]:
+        """steps, guidance, shift and, for objects, interval at which this model is judged."""
+        return dict(self.recipe.judged_at)
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.device
+
+    def labels(self, labels: Sequence[int | str]) -> Tensor:
+        """Class numbers from numbers or names."""
+        numbers = []
+        for label in labels:
+            if label in self.classes:
+                label = self.classes.index(label)  # type: ignore[arg-type]
+            if not isinstance(label, int) or not 0 <= label < len(self.classes):
+                raise ValueError(
+                    f"{self.name} knows no class {label!r}; it has {len(self.classes)}, such as "
+                    f"{', '.join(map(repr, self.classes[:3]))} (see model.classes)"
+                )
+            numbers.append(label)
+        return torch.tensor(numbers, device=self.device)
+
+    def velocity(
+        self,
+        labels: Sequence[int | str],
+        guidance: float | None = None,
+        *,
+        interval: tuple[float, float] | None = None,
+        lengths: Sequence[int] | None = None,
+    ) -> Callable[[Any, Any], Any]:
+        """v(x, σ) = v_∅ + g·(v_c − v_∅), both branches in one batch; g = 1 runs only one.
+
+        It is what the network was trained to say: noise for fruit-epsilon, data for fruit-x0.
+        interval    guidance acts for σ (of the first part) within it only; give it to grid(), too
+        lengths     frames of each sample, where the model knows padding (motion)
+        """
+        g = self.judged_at["guidance"] if guidance is None else guidance
+        if not math.isfinite(g):
+            raise ValueError(f"guidance must be a finite number, got {g!r}")
+        check_interval(interval)
+        label = self.labels(labels)
+        nothing = torch.full_like(label, len(self.classes))
+        length = self.check_lengths(lengths, len(label))
+
+        @torch.no_grad()
+        def velocity(x: Any, sigma: Any) -> Any:
+            joint = self.recipe.joint
+            parts = tuple(x) if joint else (x,)
+            wanted = [(len(label), *shape) for shape in self.recipe.shapes]
+            if [tuple(part.shape) for part in parts] != wanted:
+                raise ValueError(
+                    f"{self.name} with {len(label)} labels needs x of shape {wanted}, got "
+                    f"{[tuple(part.shape) for part in parts]}"
+                )
+            tau = self.time(sigma, len(label), len(parts))
+            if g == 1 or not within(sigma, interval):
+                out = self.network(x, tau if joint else tau[:, 0], label, length)
+                return tuple(out) if joint else out
+            twice = tuple(torch.cat([part, part]) for part in parts)
+            both = self.network(
+                twice if joint else twice[0],
+                tau.repeat(2, 1) if joint else tau[:, 0].repeat(2),
+                torch.cat([label, nothing]),
+                None if length is None else length.repeat(2),
+            )
+            halves = [part.chunk(2) for part in (both if joint else (both,))]
+            guided = tuple(free + g * (given - free) for given, free in halves)
+            return guided if joint else guided[0]
+
+        return velocity
+
+    def time(self, sigma: Any, n: int, parts: int) -> Tensor:
+        """τ for the network, (n, parts): σ itself, or σ/(α + σ) on the sphere."""
+        levels = sigma if isinstance(sigma, (tuple, list)) else [sigma] * parts
+        if self.recipe.prediction == "epsilon":
+            levels = [s / (s + (1 - s * s) ** 0.5) for s in map(float, levels)]
+        return torch.tensor([[float(s) for s in levels]], device=self.device).repeat(n, 1)
+
+    def check_lengths(self, lengths: Sequence[int] | None, n: int) -> Tensor | None:
+        if lengths is None:
+            return None
+        most = self.recipe.shapes[0][-1]
+        if self.name != "motion":
+            raise ValueError(f"{self.name} has samples of one size; leave lengths out")
+        if len(lengths) != n or not all(0 < length <= most for length in lengths):
+            raise ValueError(f"lengths must be {n} numbers from 1 to {most}, got {list(lengths)}")
+        return torch.tensor(list(lengths), device=self.device)
+
+    def noise(self, n: int, seed: int = 0) -> Any:
+        """Standard normal noise, the same on every device; a tuple where a sample has parts."""
+        generator = torch.Generator().manual_seed(seed)
+        parts = [
+            torch.randn(n, *shape, generator=generator).to(self.device)
+            for shape in self.recipe.shapes
+        ]
+        return tuple(parts) if self.recipe.joint else parts[0]
+
+    def sigmas(self, steps: int | None = None, shift: Any = None) -> Any:
+        """σ_0 … σ_T; a tuple of such lists where each part has its own."""
+        at = self.judged_at
+        count: Any = at["steps"] if steps is None else steps
+        shift = at["shift"] if shift is None else shift
+        if self.recipe.joint:
+            count_of = len(self.recipe.shapes)
+            shifts = shift if isinstance(shift, (tuple, list)) else [shift] * count_of
+            if len(shifts) != count_of:
+                raise ValueError(f"{self.name} has {count_of} σ-grids, got the shifts {shift!r}")
+            return tuple(shifted_sigmas(count, s) for s in shifts)
+        sigmas = [self.recipe.top * s for s in shifted_sigmas(count, shift)]
+        if self.recipe.prediction == "epsilon":
+            return [t / (t * t + (1 - t) ** 2) ** 0.5 for t in sigmas]
+        return sigmas
+
+    def grid(
+        self,
+        steps: int | None = None,
+        shift: Any = None,
+        interval: tuple[float, float] | None = None,
+    ) -> Grid:
+        """The grid with what the output means on it, and a new regime where guidance switches."""
+        check_interval(interval)
+        sigmas = self.sigmas(steps, shift)
+        alphas = {"flow": None, "epsilon": "vp", "sample": "flow"}[self.recipe.prediction]
+        regimes: list[int] = []
+        if interval is not None:
+            lead = list(zip(*sigmas)) if self.recipe.joint else sigmas
+            inside = [within(s, interval) for s in lead[:-1]]
+            regimes = [i for i in range(1, len(inside)) if inside[i] != inside[i - 1]]
+        options: dict[str, Any] = {} if alphas else {"data": 0.0}
+        return Grid.of(
+            sigmas, prediction=self.recipe.prediction, alphas=alphas, regimes=regimes, **options
+        )
+
+    @torch.no_grad()
+    def values(self, x: Any, lengths: Sequence[int] | None = None) -> Any:
+        """x in natural units: pixels in [0, 1], waveforms, joints in metres, signed distances."""
+        self.check_lengths(lengths, len(x))
+        if self.autoencoder is not None:
+            x = self.autoencoder.decode(x)
+        return self.recipe.modality.values(x, self.facts.get("data", {}), lengths)
+
+    @torch.no_grad()
+    def decode(self, x: Any, lengths: Sequence[int] | None = None) -> list[Any]:
+        """One thing per sample: a PIL image, a list of them, a waveform, a pair of the two, joints
+        (frames, joints, 3) in metres, a trimesh.
+        """
+        self.check_lengths(lengths, len(x))
+        if self.autoencoder is not None:
+            x = self.autoencoder.decode(x)
+        return self.recipe.modality.decode(x, self.facts.get("data", {}), lengths)
+
+
+def load(name: str, device: str | torch.device = "cpu", folder: str | Path | None = None) -> Model:
+    """A model of the zoo in float32, its weights checked against their recorded hash.
+
+    `fruit` comes with the package, the others with its repository: clone it, or give the folder
+    that has NAME.safetensors, here or in the environment variable GEOSHRINK_ZOO.
+    """
+    if name not in RECIPES:
+        raise ValueError(f"the zoo has no {name!r}; it has {', '.join(sorted(RECIPES))}")
+    try:
+        from safetensors.torch import load as load_tensors
+    except ImportError:
+        raise ImportError("the zoo needs safetensors: pip install geoshrink-bench") from None
+    place = find(name, folder)
+    facts = json.loads((place / f"{name}.json").read_text(encoding="utf-8"))
+    blob = (place / f"{name}.safetensors").read_bytes()
+    if hashlib.sha256(blob).hexdigest() != facts["sha256"]:
+        raise ValueError(
+            f"the weights of {name} in {place} are damaged (sha256 differs); get them anew"
+        )
+    weights = {key: value.float() for key, value in load_tensors(blob).items()}
+    inner = {k[12:]: weights.pop(k) for k in list(weights) if k.startswith("autoencoder.")}
+    recipe = RECIPES[name]
+    network = recipe.build(len(facts["classes"]))
+    network.load_state_dict(weights)
+    autoencoder = None
+    if recipe.latent is not None:
+        autoencoder = Autoencoder(**recipe.latent)
+        autoencoder.load_state_dict(inner)
+        autoencoder = autoencoder.to(device).eval().requires_grad_(False)
+    card = place / f"{name}.md"
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    network = network.to(device).eval().requires_grad_(False)
+    return Model(recipe, network, facts, text, autoencoder)
+
+
+def find(name: str, folder: str | Path | None) -> Traversable:
+    """Where a model's weights lie: the folder given, the package, the clone's zoo."""
+    places: list[Traversable] = [
+        files("geoshrink_bench.zoo") / "weights",
+        Path(os.environ.get("GEOSHRINK_ZOO") or Path(__file__).parents[4] / "zoo"),
+    ]
+    if folder is not None:
+        places = [Path(folder)]
+    for place in places:
+        if (place / f"{name}.safetensors").is_file():
+            return place
+    looked = " and ".join(str(place) for place in places)
+    raise FileNotFoundError(
+        f"the weights of {name} are not in {looked}: only fruit comes with the package, the others "
+        "are in the zoo/ folder of its repository; clone it, and give zoo.load(name, folder=…)"
+    )
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Batches of samples as one, also where a sample has parts."""
+    if isinstance(parts[0], tuple):
+        return tuple(torch.cat(part) for part in zip(*parts))
+    return torch.cat(list(parts))
+
+
+def check_interval(interval: tuple[float, float] | None) -> None:
+    if interval is not None and not (len(interval) == 2 and interval[0] <= interval[1]):
+        raise ValueError(f"interval is (lowest σ, highest σ) with guidance, got {interval!r}")
+
+
+def within(sigma: Any, interval: tuple[float, float] | None) -> bool:
+    """Whether guidance acts at σ, where there are several at the first."""
+    first = sigma[0] if isinstance(sigma, (tuple, list)) else sigma
+    return interval is None or interval[0] <= float(first) <= interval[1]
+
+
+def shifted_sigmas(steps: int, shift: float = 1.0) -> list[float]:
+    """σ_i = s·u/(1 + (s − 1)·u), u = 1 − i/T: uniform for s = 1, more steps in noise for s > 1."""
+    if steps < 1 or not shift > 0:
+        raise ValueError(f"a grid needs steps >= 1 and shift > 0, got {steps} and {shift}")
+    u = [1 - i / steps for i in range(steps + 1)]
+    return [shift * v / (1 + (shift - 1) * v) for v in u]

@@ -1,0 +1,53 @@
+"""A small case for the methods (a network with weights at random, fixed) and a small method."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from geoshrink import sample
+from geoshrink_bench.methods.base import Case
+from geoshrink_bench.methods.caching import StackSession
+from geoshrink_bench.zoo.model import Model
+from geoshrink_bench.zoo.recipes import RECIPES
+
+
+def small_case(steps=12, guidance=2.0, interval=None, depth=3, seed=0) -> Case:
+    torch.manual_seed(seed)
+    shape = dict(shape=(3, 8, 8), patch=(4, 4), width=32, depth=depth, heads=2, condition=16)
+    recipe = dataclasses.replace(RECIPES["fruit"], network=shape)
+    network = recipe.build(5)
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.15)
+    facts = {"classes": list("abcde"), "data": {}}
+    model = Model(recipe, network.eval().requires_grad_(False), facts, "")
+    return Case(model, [0, 3], model.noise(2), guidance, steps, 3.0, interval)
+
+
+def plain(case: Case) -> torch.Tensor:
+    return sample(case.velocity(), case.noise, case.grid())
+
+
+def calls_of(module: torch.nn.Module) -> list[int]:
+    """A list that grows with every call of a module."""
+    calls: list[int] = []
+    module.register_forward_pre_hook(lambda *_: calls.append(1))
+    return calls
+
+
+class Hold(StackSession):
+    """The residual of the last full stage."""
+
+    def __init__(self, case, stages, head=0):
+        super().__init__(case)
+        self.stages, self.head = stages, head
+
+    def decide(self, streams, args, kwargs):
+        return self.stage in self.stages
+
+    def observe(self, residual):
+        self.kept = residual
+
+    def predict(self):
+        return self.kept

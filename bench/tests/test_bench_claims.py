@@ -1,0 +1,64 @@
+"""benchmarks/claims.py: it prints, writes where it is told to, and is remade from the archive."""
+
+from __future__ import annotations
+
+import importlib.util
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from geoshrink_bench import command, suite
+from geoshrink_bench.store import Store
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def claims():
+    spec = importlib.util.spec_from_file_location("claims", BENCHMARKS / "claims.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def fill(folder, methods):
+    """Cells in which the published method is first, the others by their place."""
+    models = {"fruit": {"budgets": [3, 4], "guidance": 1.0, "steps": 6}}
+    found = suite.read({"samples": 2, "seeds": 1, "models": models, "methods": list(methods)})
+    command.check_folder(found, folder)
+    for cell in found.cells():
+        scores = {"PSNR": {"full": [40.0 - methods.index(cell["method"])] * 2}}
+        more = {"kind": "fidelity", "converged": 800, "weights": "ab", "version": "1"}
+        ran = {"evaluations": cell["budget"], "evaluated": [0, 1, 2], "held": 0}
+        Store(folder).write(cell | more, {"scores": scores} | ran)
+
+
+def test_it_prints_and_writes_only_where_it_is_told(tmp_path, capsys):
+    module, before = claims(), (BENCHMARKS / "CLAIMS.md").read_bytes()
+    fill(tmp_path / "cells", [module.PUBLISHED, "direct", *module.BASELINES])
+    module.main([str(tmp_path / "cells")])
+    text = capsys.readouterr().out
+    assert text.count("| 2 of 2 | the settings that ran | yes |") == 6
+    assert "| 2 of 2 | all models | yes |" in text
+    module.main([str(tmp_path / "cells"), "--out", str(tmp_path / "table.md")])
+    assert (tmp_path / "table.md").read_text(encoding="utf-8") == text
+    assert (BENCHMARKS / "CLAIMS.md").read_bytes() == before
+
+
+def test_folders_without_the_methods_are_refused(tmp_path, capsys):
+    module = claims()
+    fill(tmp_path, [module.PUBLISHED, "FORA"])
+    for folder, reason in ((tmp_path, "beside direct, TeaCache"), (tmp_path / "no", "no folder")):
+        with pytest.raises(SystemExit):
+            module.main([str(folder)])
+        assert reason in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_table_is_that_of_the_archive(tmp_path, monkeypatch, capsys):
+    with tarfile.open(BENCHMARKS / "cells.tar.xz") as archive:
+        archive.extractall(tmp_path / "bench", filter="data")
+    monkeypatch.chdir(tmp_path)
+    claims().main(["cells/rivals", "cells/first"])
+    assert capsys.readouterr().out == (BENCHMARKS / "CLAIMS.md").read_text(encoding="utf-8")

@@ -1,0 +1,110 @@
+"""The demo and the command line, small; and, slowly, that the demo shows what the README says."""
+
+from __future__ import annotations
+
+import pytest
+
+from geoshrink import cli
+from geoshrink_bench import zoo
+from geoshrink_bench.demo import DIRECT, FRUITS, OURS, PAPER, PLANNED, Settings, run_demo
+
+SMALL = Settings(budgets=(4, 5), fruits=("Banana 1", "Kiwi 1"), steps=8)
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    return run_demo(SMALL, folder / "index.html", folder / "strip.png", progress=False), folder
+
+
+def test_every_method_makes_the_calls_it_is_given(demo):
+    outcomes = demo[0].outcomes
+    assert [o.calls for o in outcomes] == [8, 4, 4, 4, 5, 5, 5]
+    assert [o.method for o in outcomes] == ["full", *[DIRECT, PAPER, OURS] * 2]
+
+
+def test_the_table_is_against_the_full_run(demo):
+    table = demo[0].table()
+    assert table.rows[0][5:] == [None, None]
+    assert all(5 < row[5] < 80 and 0 < row[6] < 1 for row in table.rows[1:])
+    assert "GeoShrink (ours)" in table.text()
+    assert "GeoShrink (planned) is left out: of the profile" in table.text()
+    assert "another one (50 stages, this run 8)" in table.text()
+
+
+def test_the_verdict_says_ahead_or_behind_as_the_numbers_do(demo):
+    score = {(o.budget, o.method): demo[0].scores(o)[0].mean() for o in demo[0].outcomes}
+    for budget, line in zip(SMALL.budgets, demo[0].verdict()):
+        for method, part in zip((PAPER, OURS), line.split(";")):
+            gain = float(score[budget, method] - score[budget, DIRECT])
+            assert f"{abs(gain):.1f} dB {'ahead of' if gain > 0 else 'BEHIND'} direct" in part
+
+
+def test_the_page_is_whole_and_alone(demo):
+    html = (demo[1] / "index.html").read_text(encoding="utf-8")
+    assert html.count("data:image/png;base64,") >= 14
+    assert "Where the model is asked" in html and "retention ω" in html
+    assert "http://" not in html and "https://" not in html
+    assert (demo[1] / "strip.png").stat().st_size > 5000
+
+
+def test_the_planned_method_and_the_curve_come_from_the_shipped_profile(tmp_path, monkeypatch):
+    from geoshrink.planning import ship
+
+    def calibrate(*_: object, **__: object) -> None:
+        raise AssertionError("the demo calibrates nothing")
+
+    monkeypatch.setattr(ship, "profile", calibrate)
+    settings = Settings(budgets=(7,), fruits=("Kiwi 1",))
+    demo = run_demo(settings, tmp_path / "index.html", tmp_path / "strip.png", progress=False)
+    assert [o.method for o in demo.outcomes] == ["full", DIRECT, PAPER, OURS, PLANNED]
+    assert [o.calls for o in demo.outcomes] == [50, 7, 7, 7, 7]
+    assert demo.profile is not None
+    assert demo.outcomes[-1].reports[0].queried == demo.profile.plan(7).anchors
+    score = {o.method: demo.means[o.label][0] for o in demo.outcomes[1:]}
+    gain = score[PLANNED] - score[DIRECT]
+    assert gain > 0 and f"{PLANNED} is {gain:.1f} dB ahead of direct." in demo.verdict()[0]
+    assert "made on 32 samples of other fruits and other noise" in demo.table().text()
+    html = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "Quality to expect, by budget" in html and "σ-geometric" in html
+    assert "GeoShrink (planned), B = 7" in html
+
+
+def test_the_profile_was_made_on_other_fruits_and_other_noise():
+    from geoshrink.planning.ship import shipped
+
+    profile, classes = shipped("fruit"), zoo.load("fruit").classes
+    assert profile is not None and "class i·C//samples, noise of seed 10000" in profile.made
+    seen = {classes[i * len(classes) // profile.samples] for i in range(profile.samples)}
+    assert not seen & set(FRUITS) and Settings().seed != 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--budgets", "3"], "budget 3 is too small"),
+        (["--steps", "0"], "a grid needs steps >= 1"),
+        (["--shift", "-1"], "shift > 0"),
+    ],
+)
+def test_bad_arguments_are_explained(arguments, message, capsys, tmp_path):
+    code = cli.main(["demo", "--out", str(tmp_path / "x.html"), *arguments])
+    assert code == 2 and message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_on_the_trained_model_ours_is_ahead_of_direct(tmp_path):
+    """The README's claim at guidance 3, shift 3, on the demo's eight fruits."""
+    demo = run_demo(Settings(budgets=(7, 10, 15)), tmp_path / "index.html", progress=False)
+    score = {(o.budget, o.method): float(demo.scores(o)[0].mean()) for o in demo.outcomes}
+    assert score[7, OURS] > score[7, DIRECT] + 6
+    assert score[10, OURS] > score[10, DIRECT] + 3
+    assert score[15, OURS] > score[15, DIRECT] + 6
+    assert score[15, PAPER] > score[15, DIRECT]
+    assert score[15, OURS] > score[10, OURS] + 4
+    for budget in (7, 10, 15):
+        assert score[budget, PLANNED] > max(score[budget, OURS], score[budget, DIRECT] + 8)

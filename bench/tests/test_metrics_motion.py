@@ -1,0 +1,234 @@
+"""Errors of motions and retrieval: analytic cases, scikit-learn, what they must not see."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import top_k_accuracy_score
+from sklearn.metrics.pairwise import euclidean_distances, paired_euclidean_distances
+
+from geoshrink_bench.metrics import motion, retrieval
+from geoshrink_bench.metrics.motion import ACC_ERR, GLOBAL_MPJPE, RA_MPJPE, ROOT_ERR, VEL_ERR
+from geoshrink_bench.metrics.retrieval import matching, matching_score, r_at_3, ranks, recall
+
+ALL = (RA_MPJPE, GLOBAL_MPJPE, ROOT_ERR, VEL_ERR, ACC_ERR)
+
+
+def clips(seed=0, batch=3, frames=7, joints=5):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, frames, joints, 3, generator=generator, dtype=torch.float64)
+
+
+def errors(joints, reference, lengths=None):
+    return [metric.of(joints, reference, lengths).tolist() for metric in ALL]
+
+
+# Metres added to every joint of frame t, and what RA, Global, Root, Vel and Acc make of it, in mm.
+ADDED = {
+    "nothing": (lambda t: 0 * t, (0, 0, 0, 0, 0)),
+    "a shift of 100 mm": (lambda t: 0.1 + 0 * t, (0, 100, 100, 0, 0)),
+    "a drift of 2 mm/frame": (lambda t: 0.002 * t, (0, 10, 10, 2, 0)),
+    "1 mm/frame² from rest": (lambda t: 0.0005 * t**2, (0, 17.5, 17.5, 5, 1)),
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_what_a_shift_and_a_drift_read(name):
+    added, wanted = ADDED[name]
+    way = torch.tensor([2.0, -1.0, 2.0], dtype=torch.float64) / 3
+    moved = clips(frames=11) + added(torch.arange(11, dtype=torch.float64))[:, None, None] * way
+    for found, want in zip(errors(moved, clips(frames=11)), wanted):
+        assert found == pytest.approx([want] * 3, abs=1e-9)
+
+
+def test_one_joint_off():
+    """The root is one of the joints of a mean, and only the root is RootErr's."""
+    reference = clips(joints=4)
+    hand, hips = reference.clone(), reference.clone()
+    hand[:, :, 3, 1] += 0.04
+    hips[:, :, 0, 1] += 0.04
+    for moved, wanted in ((hand, (10, 10, 0, 0, 0)), (hips, (30, 10, 40, 0, 0))):
+        for found, want in zip(errors(moved, reference), wanted):
+            assert found == pytest.approx([want] * 3, abs=1e-9)
+
+
+@pytest.mark.parametrize("root", [0, 2])
+def test_all_equal_scikit_learn_frame_by_frame(root):
+    x, y, lengths = clips(), clips(1), [7, 3, 5]
+    for i, n in enumerate(lengths):
+        a, b = x[i, :n].numpy(), y[i, :n].numpy()
+        pairs = {
+            motion.mpjpe: (a, b),
+            motion.ra_mpjpe: (a - a[:, [root]], b - b[:, [root]]),
+            motion.root_error: (a[:, root], b[:, root]),
+            motion.velocity_error: (np.diff(a, axis=0), np.diff(b, axis=0)),
+            motion.acceleration_error: (np.diff(a, 2, axis=0), np.diff(b, 2, axis=0)),
+        }
+        for of, (p, q) in pairs.items():
+            want = paired_euclidean_distances(p.reshape(-1, 3), q.reshape(-1, 3)).mean()
+            rooted = dict(root=root) if of in (motion.ra_mpjpe, motion.root_error) else {}
+            assert float(of(x, y, lengths, **rooted)[i]) == pytest.approx(want, rel=1e-12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.lists(st.integers(3, 7), min_size=1, max_size=4),
+    st.sampled_from([0.0, 1e9, math.nan, math.inf]),
+)
+def test_rotation_neighbours_and_padding_change_nothing(seed, lengths, padding):
+    x, y = clips(seed, len(lengths)), clips(seed + 1, len(lengths))
+    alone = [errors(x[[i], :n], y[[i], :n]) for i, n in enumerate(lengths)]
+    turn = torch.linalg.qr(clips(seed + 2)[0, 0, :3])[0]
+    x, y = x @ turn, y @ turn
+    for i, n in enumerate(lengths):
+        x[i, n:] = padding
+    for m, found in enumerate(errors(x, y, lengths)):
+        assert found == pytest.approx([clip[m][0] for clip in alone], rel=1e-9)
+
+
+@pytest.mark.parametrize("metric", ALL, ids=lambda m: m.name)
+def test_what_is_no_number_is_refused(metric):
+    """Where it counts: in the padding it may stand."""
+    x, y = clips(), clips(1)
+    x[1, 2, 0, 0] = math.nan
+    with pytest.raises(ValueError, match="1 values of clip 1 are no finite numbers"):
+        metric.of(x, y, None)
+    with pytest.raises(ValueError, match="1 values of reference 1 are no finite numbers"):
+        metric.of(y, x, None)
+
+
+@pytest.mark.parametrize("metric, least", [(VEL_ERR, 2), (ACC_ERR, 3)])
+def test_clips_that_are_too_short_are_quoted(metric, least):
+    x = clips(batch=2)
+    metric.of(x, x, [least, 7])
+    with pytest.raises(
+        ValueError, match=rf"at least {least} frames, got lengths \[7, {least - 1}\]"
+    ):
+        metric.of(x, x, [7, least - 1])
+
+
+@pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.name)
+def test_bad_clips_are_quoted(metric):
+    x = clips(batch=2)
+    for bad in (x[:1], x[..., :2], x[0], x[:, :0]):
+        with pytest.raises(ValueError, match="one shape"):
+            metric.of(x, bad, None)
+        with pytest.raises(ValueError, match="one shape"):
+            metric.of(bad, x, None)
+    for empty in (x[:, :0], x[:, :, :0]):
+        with pytest.raises(ValueError, match="one shape"):
+            metric.of(empty, empty, None)
+    for lengths in ([7], [7, 8], [0, 7], [7, 3.5], []):
+        with pytest.raises(ValueError, match="2 numbers from 1 to 7"):
+            metric.of(x, x, lengths)
+
+
+def test_names_and_units():
+    assert {m.name: m.unit for m in ALL} == {
+        "RA-MPJPE": "mm",
+        "Global MPJPE": "mm",
+        "RootErr": "mm",
+        "VelErr": "mm/frame",
+        "AccErr": "mm/frame²",
+    }
+    assert not any(m.higher or m.needs for m in ALL)
+
+
+def embeddings(seed=0, count=40, width=6):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, width, generator=generator, dtype=torch.float64)
+
+
+def test_recall_and_matching_equal_scikit_learn():
+    texts = embeddings()
+    motions = texts + embeddings(1)
+    apart = euclidean_distances(motions, texts)
+    for k in (1, 3, 10):
+        want = top_k_accuracy_score(range(40), -apart, k=k)
+        assert recall(k, motions, texts, 40, "average") == pytest.approx(want)
+        assert 0 < want < 1
+    assert matching_score(motions, texts) == pytest.approx(np.diag(apart).mean())
+
+
+def test_ranks_of_a_line():
+    """Motion i lies at i, its text at i + 1: texts i and i − 1 are nearer or as near."""
+    motions = torch.arange(5.0)[:, None]
+    texts = motions + 1
+    assert ranks(motions, texts, 5, "optimistic").tolist() == [0, 1, 1, 1, 1]
+    assert ranks(motions, texts, 5, "average").tolist() == [0, 1, 1.5, 1.5, 1.5]
+    assert ranks(motions, texts, 5, "pessimistic").tolist() == [0, 1, 2, 2, 2]
+    assert recall(2, motions, texts, 5, "average") == 1
+    assert recall(2, motions, texts, 5, "pessimistic") == 0.4
+    assert matching_score(motions, texts) == 1
+
+
+def test_a_collapsed_embedder_earns_nothing_but_by_optimism():
+    same = torch.ones(10, 300) / 3
+    assert recall(3, same, same, 10, "optimistic") == 1
+    assert recall(3, same, same, 10, "average") == 0
+    assert recall(3, same, same, 10, "pessimistic") == 0
+
+
+def test_a_smaller_gallery_is_drawn_with_a_seed_for_each_query():
+    texts = embeddings()
+    motions = texts + 2 * embeddings(1)
+    drawn = retrieval.others(40, 7, seed=0)
+    assert (drawn.sum(1) == 7).all() and not drawn.diagonal().any()
+    assert len({tuple(row) for row in drawn.tolist()}) == 40
+    apart = torch.cdist(motions, texts)
+    want = [(apart[i, drawn[i]] < apart[i, i]).sum().item() for i in range(40)]
+    assert ranks(motions, texts, 8, "average").tolist() == want
+    other = ranks(motions, texts, 8, "average", seed=1).tolist()
+    assert other != want
+    assert recall(3, motions, texts, 8, "average") > recall(3, motions, texts, 40, "average")
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6))
+def test_ranks_know_no_frame_and_no_order(seed):
+    texts, motions = embeddings(seed), embeddings(seed + 1)
+    turn = torch.linalg.qr(embeddings(seed + 2)[:6])[0]
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(seed))
+    found = ranks(motions, texts, 40, "average")
+    assert torch.equal(ranks(motions @ turn + 1, texts @ turn + 1, 40, "average"), found)
+    assert torch.equal(ranks(motions[order], texts[order], 40, "average"), found[order])
+
+
+def test_metrics_over_an_embedder_record_gallery_and_ties():
+    words = {"walk": [1.0, 0.0], "run": [0.0, 1.0], "jump": [1.0, 1.0], "sit": [0.0, 0.0]}
+    motions = torch.tensor([[1.0, 0.1], [0.1, 1.0], [1.0, 0.9], [0.0, 0.0]])
+    found = r_at_3(4, "average", embed_text=lambda names: torch.tensor([words[n] for n in names]))
+    assert found.of(motions, list(words)) == 1
+    assert found.of(motions, ["run", "walk", "sit", "jump"]) == 0  # the farthest of four
+    assert found.version == "1: gallery 4, ties average, seed 0" and found.higher
+    score = matching(lambda m: 2 * m, lambda names: torch.tensor([words[n] for n in names]))
+    assert score.of(motions / 2, list(words)) == pytest.approx(0.075) and not score.higher
+    assert matching().of(motions.numpy(), motions.numpy()) == 0
+
+
+def test_bad_embeddings_are_quoted():
+    x = embeddings(count=6)
+    for bad in (x[:5], x[:, :3], x[0]):
+        with pytest.raises(ValueError, match=r"\(6, 6\) and"):
+            ranks(x, bad, 6, "average")
+        with pytest.raises(ValueError, match=r"\(6, 6\) and"):
+            matching_score(x, bad)
+    with pytest.raises(ValueError, match=r"\(0, 6\)"):
+        matching_score(x[:0], x[:0])
+    nan = x.clone()
+    nan[2, 1] = math.nan
+    with pytest.raises(ValueError, match="1 of 6 embeddings of the answers"):
+        recall(3, x, nan, 6, "average")
+    for gallery in (1, 7):
+        with pytest.raises(ValueError, match=f"the 6 answers there are: {gallery}"):
+            ranks(x, x, gallery, "average")
+    with pytest.raises(ValueError, match="more than 3 answers, got 3"):
+        recall(3, x, x, 3, "average")
+    with pytest.raises(ValueError, match="average, optimistic, pessimistic, got 'none'"):
+        ranks(x, x, 6, "none")  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,33 @@
+"""Steady tests: hypothesis draws the same examples every time (HYPOTHESIS_PROFILE=wild for others).
+
+Workers run side by side: one torch thread each is faster than two that fight.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from hypothesis import settings
+
+collect_ignore_glob = ["tests/hosts/*"]  # builders, not tests
+
+settings.register_profile("steady", derandomize=True, deadline=None)
+settings.register_profile("wild", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports Triton
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """For many small products: threads that wait for each other would take most of the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,49 @@
+"""Compare full, direct and GeoShrink runs of your own pipeline, as one page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .bench import run_compare
+from .inputs import Settings, read_kwargs, read_prompts
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", help="a folder that diffusers saved, or a builder package.module:function"
+    )
+    prompts = parser.add_mutually_exclusive_group()
+    prompts.add_argument("--prompts", nargs="+", default=[])
+    prompts.add_argument("--prompts-file", type=Path, help="one prompt on each line")
+    parser.add_argument("--out", type=Path, default=Path("compare/index.html"), help="the page")
+    parser.add_argument("--budgets", type=int, nargs="+", default=[7, 10, 15])
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--guidance", type=float, help="guidance_scale of the call")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--height", type=int)
+    parser.add_argument("--width", type=int)
+    parser.add_argument("--frames", type=int, help="of a video")
+    parser.add_argument("--dtype", help="bf16, fp16 or fp32; default: bf16 on a GPU")
+    parser.add_argument("--device", help="default: cuda where there is one")
+    parser.add_argument("--kwargs", default="{}", help="more arguments of the call, as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    prompts = read_prompts(args.prompts_file) if args.prompts_file else args.prompts
+    settings = Settings(
+        model=args.model,
+        prompts=tuple(prompts),
+        steps=args.steps,
+        budgets=tuple(args.budgets),
+        guidance=args.guidance,
+        seed=args.seed,
+        height=args.height,
+        width=args.width,
+        frames=args.frames,
+        dtype=args.dtype,
+        device=args.device,
+        kwargs=read_kwargs(args.kwargs),
+    )
+    run_compare(settings, args.out)
+    return 0
