@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geoshrink import METHODS, Run, zoo
+from geoshrink import METHODS, Run
+from geoshrink_bench import zoo
 from geoshrink_bench.metrics.audio import si_sdr
 
 MOMENTUM, STEPS, SHIFT, BUDGETS = -0.75, 40, 3.0, (10, 20)

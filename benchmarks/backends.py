@@ -26,8 +26,9 @@ from torch import Tensor, nn
 from torchdiffeq import odeint
 
 import geoshrink
-from geoshrink import METHODS, Run, accelerate, zoo
+from geoshrink import METHODS, Run, accelerate
 from geoshrink.adapters import denoised
+from geoshrink_bench import zoo
 from geoshrink_bench.metrics import values_of
 from geoshrink_bench.metrics.zoo import metrics_of
 

@@ -18,9 +18,10 @@ from typing import Any
 
 import torch
 
-from geoshrink import Profile, profile, zoo
+from geoshrink import Profile, profile
 from geoshrink.outputs import flatten
 from geoshrink.planning.tournament import decibels
+from geoshrink_bench import zoo
 from geoshrink_bench.methods.base import Case
 from geoshrink_bench.zoo.model import joined
 

@@ -29,9 +29,10 @@ from planning_common import (
     profile_of,
 )
 
-from geoshrink import Grid, Plan, Profile, profile, sample, zoo
+from geoshrink import Grid, Plan, Profile, profile, sample
 from geoshrink.planning.resampling import pooled, resampled, subset
 from geoshrink.planning.tournament import decibels
+from geoshrink_bench import zoo
 from geoshrink_bench.methods.base import Case
 
 SAMPLES = (4, 8, 16)

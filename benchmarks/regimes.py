@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from geoshrink import Plan, sample, zoo
+from geoshrink import Plan, sample
+from geoshrink_bench import zoo
 
 INTERVAL = (0.5, 0.95)
 BY_LENGTH = {

@@ -339,7 +339,7 @@ def test_what_cannot_be_shown_is_refused(output):
 
 def test_a_film_lasts_as_long_as_its_sound():
     output = {"videos": torch.rand(1, 6, 3, 16, 16), "audio": WAVE[None], "sampling_rate": RATE}
-    made = shown(output, "Host")
+    made: Any = shown(output, "Host")
     assert isinstance(made, Films) and made.video.fps == 12  # 6 frames in half a second
 
 
