@@ -641,18 +641,21 @@ def test_sample_leaves_nothing_behind(solver):
         assert report.queried
 
 
-def test_no_graph_is_kept_by_the_history():
-    """The model's parameters want gradients and nobody said no_grad."""
+@pytest.mark.parametrize("steps", [20, 24])
+def test_no_graph_is_kept_without_need(steps):
+    """The model's parameters want gradients: a graph is kept under no_grad never, else until the
+    run ends."""
     weight = torch.ones(7, dtype=F64, requires_grad=True)
     values = random_table(15)
     for space in ("output", "data"):
         run = Run(SIGMAS, anchors=ANCHORS, rule="chordal", space=space)
-        with counting():
-            for n in range(20):
+        with counting(), torch.set_grad_enabled(steps == 24):
+            for n in range(steps):
                 x = torch.ones(3, 7, dtype=F64)
                 v = run(n, lambda n=n: values[n] * weight, x)
-                assert v.requires_grad == (n in ANCHORS)
+                assert v.requires_grad == (steps == 24)
                 del v
+            assert run.report.evaluations
             gc.collect()
             graphs = [
                 t for t in gc.get_objects() if issubclass(type(t), Tensor) and t.grad_fn is not None

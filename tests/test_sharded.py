@@ -43,6 +43,9 @@ def results(x: torch.Tensor, group: Any) -> dict[str, Any]:
         end, report = sample(field, x, SIGMAS, BUDGET, group=group, with_report=True, **options)
         numbers = [(s.omega, s.turning, s.error) for s in report.stages]
         found[name] = (end.numpy(), report.queried, numbers)
+    wanted = x.clone().requires_grad_()
+    end = sample(field, wanted, SIGMAS, BUDGET, group=group, rule="chordal")
+    found["gradient"] = torch.autograd.grad(end.square().sum(), wanted)[0].numpy()
     spoilt = x.clone()
     spoilt[:1, :1, :1] = float("nan")
     run = Run(SIGMAS, BUDGET, group=group, rule="fixed(0.5)")
@@ -113,6 +116,8 @@ def test_shards_do_what_one_process_does(parts, world):
             for mine, its in zip(found[name][2], numbers):
                 for a, b in zip(mine, its):
                     assert (a is None) == (b is None) and (a is None or abs(a - b) < 1e-5)
+    joined = np.concatenate([found["gradient"] for found in shards], -1)
+    assert abs(joined - whole["gradient"]).max() < 1e-4 * abs(whole["gradient"]).max()
     for found in shards:
         assert found["spoilt"] == whole["spoilt"]
     assert whole["spoilt"][2] == [False, True, True]

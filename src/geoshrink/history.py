@@ -16,6 +16,7 @@ from torch import Tensor
 from .plan import Plan
 from .retention import Rule, Statistics, retention, shared_retention, turning
 from .slot import Slot, kind_of
+from .tracing import bare
 
 Coefficients = list[Tensor | None]  # one ω per slot; None holds
 
@@ -179,10 +180,10 @@ def planned_table(plan: Plan, i: int, dtype: torch.dtype, device: torch.device) 
 def upload(table: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Without waiting for the device: its queue is what hides the host's work."""
     with torch.inference_mode(False):
-        table = table.to(dtype)
+        table = bare(table.to(dtype))
         if device.type != "cuda" or torch.compiler.is_compiling():
-            return table.to(device)
-        return table.pin_memory().to(device, non_blocking=True)
+            return bare(table.to(device))
+        return bare(table.pin_memory().to(device, non_blocking=True))
 
 
 def check_masks(mask: object, leaves: Sequence[Tensor]) -> list[Tensor | None]:

@@ -18,6 +18,7 @@ from .checks import is_number
 from .grid import Grid, Track
 from .placement import check_anchors, choose_anchors
 from .retention import PER_SAMPLE, Blocks, Rule, check_shared
+from .tracing import bare
 
 VERSION = 1
 MOST = 64  # times a grid is refined
@@ -201,7 +202,7 @@ class Plan:
                 stages = range(first + 1, end)
                 weights[first + 1 : end] = track.euler_weights(stages, self.space == "data")[1]
             with torch.inference_mode(False):
-                found.append(torch.tensor([*zip(*pairs), weights], dtype=torch.float64))
+                found.append(bare(torch.tensor([*zip(*pairs), weights], dtype=torch.float64)))
         return found
 
     def track(self, slot: int) -> Track:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from .tracing import bare
+
 if TYPE_CHECKING:
     from .history import History
     from .plan import Plan
@@ -38,7 +40,7 @@ class Record:
 
     def observed(self, stage: int, history: History, errors: list[Tensor] | None) -> None:
         self.exact(stage)
-        self.turning[stage] = history.turning()
+        self.turning[stage] = numbers(history.turning())
         self.finite[stage] = [slot.exact for slot in history.slots]
         self.usable[stage] = [slot.finite for slot in history.slots]
         self.bytes_held = max(self.bytes_held, history.bytes)
@@ -46,7 +48,7 @@ class Record:
             self.errors[stage] = errors
 
     def predicted(self, stage: int, history: History) -> None:
-        self.omega[stage] = history.omega_at(stage)
+        self.omega[stage] = numbers(history.omega_at(stage))
         self.source[stage] = tuple(history.seen[:2])
 
     def fall_back(self, n: int, reason: str) -> None:
@@ -60,6 +62,10 @@ class Record:
 
     def explained(self, n: int) -> bool:
         return any(stage == n for stage, _ in self.reasons)
+
+
+def numbers(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+    return [None if t is None else bare(t) for t in tensors]
 
 
 def on_host(record: Record, names: Sequence[str] = TENSORS) -> Record:

@@ -212,7 +212,7 @@ def largest(t: Tensor) -> float | None:
 
 
 def finite(t: Tensor) -> np.ndarray:
-    values = np.empty(0) if t.is_meta else t.numpy().astype(np.float64)
+    values = np.array([] if t.is_meta else t.tolist(), dtype=np.float64)
     return values[np.isfinite(values)]
 
 

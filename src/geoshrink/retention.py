@@ -212,15 +212,15 @@ def dot(
 ) -> Tensor:
     """⟨a, b⟩ within each block, over the mask, accumulated in at least float32."""
     wide = torch.promote_types(torch.promote_types(a.dtype, b.dtype), dtype)
-    product = a.to(wide) * b.to(wide)
-    if mask is not None:
-        product = torch.where(mask, product, 0)
-    return blocks.sum(product)
+    if mask is not None:  # before the product: a hidden NaN would come back in its gradient
+        seen = torch.where(mask, a, 0)
+        a, b = seen, seen if b is a else torch.where(mask, b, 0)
+    return blocks.sum(a.to(wide) * b.to(wide))
 
 
 def turning(rule: Rule, stats: Statistics) -> Tensor:
     """sin²θ ∈ [0, 1]; 1 where Δv⁻ = 0: without a previous line the innovation is unsupported."""
-    S, P, D = stats
+    S, P, D = positive(stats.S), positive(stats.P), stats.D
     if rule.eps_a:
         sin2 = 1 - D.square() / (S * P + rule.eps_a)
     elif rule.eps_p:
@@ -228,21 +228,34 @@ def turning(rule: Rule, stats: Statistics) -> Tensor:
         sin2 = 1 - (D / S) * (D / shrunk) * ((P + 2 * rule.eps_p) / shrunk)
     else:
         sin2 = 1 - cosine(stats).square()
-    sin2 = torch.where(P > 0, sin2.clamp(0, 1), 1.0)
-    return torch.where(S > 0, sin2, 0.0)
+    sin2 = torch.where(stats.P > 0, sin2.clamp(0, 1), 1.0)
+    return torch.where(stats.S > 0, sin2, 0.0)
+
+
+def positive(t: Tensor) -> Tensor:
+    """1 in place of 0: what comes of it is dropped, where 0 would leave a derivative of 0·∞."""
+    return torch.where(t > 0, t, 1.0)
+
+
+def root(t: Tensor) -> Tensor:
+    """√t with the derivative 0 at 0, where θ has a corner."""
+    return torch.where(t > 0, positive(t).sqrt(), 0.0)
 
 
 def cosine(stats: Statistics) -> Tensor:
-    """⟨Δv, Δv⁻⟩/(‖Δv‖·‖Δv⁻‖), 0 where there is no previous line."""
-    c = stats.D / (stats.S.sqrt() * stats.P.sqrt())
+    """⟨Δv, Δv⁻⟩/(‖Δv‖·‖Δv⁻‖), 0 where there is no previous line, or no innovation."""
+    c = stats.D / (positive(stats.S).sqrt() * positive(stats.P).sqrt())
     return torch.where(stats.P > 0, c, 0.0)
 
 
 def acute_angle(rule: Rule, stats: Statistics) -> Tensor:
     """θ ∈ [0, π/2]; from both sine and cosine, because either alone is blunt at one end."""
     sin2 = turning(rule, stats)
-    adjacent = (1 - sin2).sqrt() if rule.eps_a or rule.eps_p else cosine(stats).abs()
-    return torch.atan2(sin2.sqrt(), adjacent)
+    adjacent = root(1 - sin2) if rule.eps_a or rule.eps_p else cosine(stats).abs()
+    there = (
+        stats.S > 0
+    )  # without an innovation both legs are 0, and so is θ, but not its derivative
+    return torch.atan2(root(sin2), torch.where(there, adjacent, 1.0))
 
 
 def retention(
@@ -259,19 +272,27 @@ def retention(
         }
         return finish(rule, constant[rule.name] + torch.zeros_like(stats.S), stats)
     if rule.name in ("log", "exp"):
-        angle = rho.abs() * acute_angle(rule, stats)
+        near = rho.isfinite()
+        angle = near_zero(rho.abs()) * acute_angle(rule, stats)
         if rule.name == "log":
             omega = 1 / (1 + angle.square())
         else:
             omega = torch.where(angle < math.pi / 2, angle.cos().square(), torch.zeros_like(angle))
     else:
+        near = rho.square().isfinite()
         sin2 = turning(rule, stats) if sin2 is None else sin2
-        omega = kept(rule, rho.square() * sin2, stats.S, lam)
-    return finish(rule, torch.where(stats.S > 0, omega, 0.0), stats)
+        omega = kept(rule, near_zero(rho.square()) * sin2, stats.S, lam)
+    return finish(rule, torch.where(near & (stats.S > 0), omega, 0.0), stats)
+
+
+def near_zero(t: Tensor) -> Tensor:
+    """0 in place of what is not finite: ω is 0 there, and so is its derivative."""
+    return torch.where(t.isfinite(), t, 0.0)
 
 
 def kept(rule: Rule, exposure: Tensor, S: Tensor, lam: Tensor) -> Tensor:
     """The rules that see only the exposure R: reference amplitude over 1 + κR (+ ε_s/S)."""
+    S, lam = positive(S), near_zero(lam)
     if rule.name == "beta-kappa":
         return rule.beta / (1 + rule.kappa * exposure)
     omega = S / (S * (1 + exposure) + rule.eps_s)
@@ -289,14 +310,18 @@ def shared_retention(
     """
     check_shared(rule)
     S, P, D = (torch.stack([per_sample(t) for t in column]).sum(0) for column in zip(*stats))
-    residual = [r.square() * per_sample(turning(rule, s) * s.S) for r, s in zip(rho, stats)]
-    exposure = torch.stack(residual).sum(0) / S
+    far = [~r.square().isfinite() for r in rho]
+    residual = [
+        near_zero(r.square()) * per_sample(turning(rule, s) * s.S) for r, s in zip(rho, stats)
+    ]
+    exposure = torch.stack(residual).sum(0) / positive(S)
+    near = ~torch.stack(far).any(0)
     out = []
     for r, reach, s in zip(rho, lam, stats):
         if rule.name in ("hold", "fixed", "linear"):
             omega = retention(rule, Statistics(S, P, D), r, reach)
         else:
-            omega = torch.where(S > 0, kept(rule, exposure, S, reach), torch.zeros_like(exposure))
+            omega = torch.where(near & (S > 0), kept(rule, exposure, S, reach), 0.0)
             omega = finish(rule, omega, Statistics(S, P, D))
         out.append(omega.reshape(*omega.shape, *[1] * (s.S.ndim - 1)))
     return out

@@ -18,6 +18,7 @@ from .grid import Track
 from .kernels import fused
 from .retention import PER_SAMPLE, Blocks, Rule, Statistics, dot
 from .sharding import add_up
+from .tracing import bare, followed
 
 #: Below this many coordinates one torch call is quicker to launch than a fused kernel.
 LARGE = 1 << 20
@@ -61,15 +62,16 @@ class Slot:
         not finite counts as none: Δz = 0, so that this anchor is held and the next one finds
         Δz⁻ = 0, all without asking the device.
         """
-        kernels, self.kind = self.kernels(output), kind_of(output)
+        kernels, self.kind = self.kernels(output, omega), kind_of(output)
         if self.z is not None and kernels is not None:
             return self.observe_fused(kernels, output.detach().contiguous(), omega)
-        self.exact = ends_of(output).isfinite()
+        self.exact = bare(ends_of(output).isfinite())
         z = self.encode(n, output, x)
         if self.z is None:
             self.z = z if kernels is None else z.contiguous()
             return None
-        sums = self.error_sums(self.predict(n, omega, x), output)
+        with torch.no_grad():
+            sums = self.error_sums(self.predict(n, omega, x), output)
         dz = z - self.z
         sums = [dot(dz, dz, self.blocks, self.mask, self.dtype), *sums]
         if self.dz is not None:
@@ -84,9 +86,9 @@ class Slot:
         usable = self.blocks.spread(finite, dz)
         if self.mask is not None:  # S has not seen all of Δz
             usable = usable & dz.isfinite()
-        self.z, self.dz, self.finite = z, torch.where(usable, dz, 0), finite
+        self.z, self.dz, self.finite = z, torch.where(usable, dz, 0), bare(finite)
         self.stats = Statistics(*torch.where(finite, torch.stack((S, P, D)), 0.0).unbind())
-        return torch.where(wrong > 0, wrong / whole, wrong).sqrt()
+        return bare(torch.where(wrong > 0, wrong / whole, wrong).sqrt())
 
     def observe_fused(self, kernels: Any, output: Tensor, omega: Tensor | None) -> Tensor:
         """The same in one pass over the output and the two held tensors."""
@@ -98,16 +100,21 @@ class Slot:
         self.stats, self.finite, self.exact = found.stats, found.usable, found.finite
         return found.error
 
-    def kernels(self, output: Tensor) -> Any:
+    def kernels(self, output: Tensor, *others: Tensor | None) -> Any:
         """The fused kernels, where each sample of a plain output has one coefficient."""
         plain = not self.data_space and self.mask is None and self.blocks.groups is None
         if not plain or output.ndim == 0 or self.blocks.axes(output.ndim) != (0,):
             return None
-        return fused(output)
+        found, held = fused(output), [t for t in (self.z, self.dz) if t is not None]
+        if found is None or followed(output, *held, *others):
+            return None
+        return found if all(t.is_contiguous() for t in held) else None
 
     def retains(self, rule: Rule) -> Any:
         """The fused kernels, where they know the rule."""
-        kernels = None if self.z is None or self.stats is None else self.kernels(self.z)
+        if self.z is None or self.stats is None:
+            return None
+        kernels = self.kernels(self.z, *self.stats)
         return kernels if kernels is not None and kernels.retains(rule, self.stats) else None
 
     def predict(self, n: int, omega: Tensor | None, x: Tensor | None) -> Tensor:
@@ -115,18 +122,19 @@ class Slot:
         assert self.z is not None and self.kind is not None
         if omega is None or self.dz is None:
             z = self.z.clone()
-        elif self.z.numel() >= LARGE and (kernels := self.kernels(self.z)) is not None:
+        elif self.z.numel() >= LARGE and (kernels := self.kernels(self.z, omega)):
             return kernels.combine(self.z, self.dz, omega)
         else:
-            out = None if self.data_space else torch.empty_like(self.z)
+            free = self.data_space or followed(self.z, self.dz, omega)
+            out = None if free else torch.empty_like(self.z)
             z = torch.addcmul(self.z, self.blocks.spread(omega, self.z), self.dz, out=out)
         return self.decode(n, z, x).to(self.kind[1])
 
     def encode(self, n: int, output: Tensor, x: Tensor | None) -> Tensor:
         if not self.data_space or x is None:
-            return output.detach().clone()
+            return output.clone()
         a, b = self.track.data_map(n)
-        return (a * x + b * output).detach()
+        return a * x + b * output
 
     def decode(self, n: int, z: Tensor, x: Tensor | None) -> Tensor:
         if not self.data_space or x is None:
@@ -149,7 +157,8 @@ class Slot:
         if omega is None or weights is None or self.dz is None:
             return ((x if shrink == 1 else shrink * x) + sum(c) * self.z).to(x.dtype)
         total = (weights.reshape(-1, *[1] * (omega.ndim - 1)) * omega).sum(0)
-        kernels = self.kernels(self.z) if self.z.shape == x.shape else None
+        alike = self.z.shape == x.shape
+        kernels = self.kernels(self.z, total, x) if alike else None
         if kernels is not None and x.is_contiguous() and total.dtype == torch.float32:
             return kernels.combine(self.z, self.dz, total, x, shrink, sum(c))
         moved = (x if shrink == 1 else shrink * x) + sum(c) * self.z

@@ -105,13 +105,7 @@ class Wrapped:
         self.func, self.stages = func, Stages(plan, times, note, mask, dtype)
 
     def __call__(self, t: Any, y: Any) -> Any:
-        return self.stages(t, lambda: self.evaluate(t, y), y)
-
-    def evaluate(self, t: Any, y: Any) -> Any:
-        output = self.func(t, y)
-        if getattr(output, "requires_grad", False) and not self.stages.run.plan.exact:
-            self.stages.note("no gradient flows through a predicted stage")
-        return output
+        return self.stages(t, lambda: self.func(t, y), y)
 
     @property
     def report(self) -> Report:

@@ -1,0 +1,28 @@
+"""Who follows a tensor: autograd, forward differentiation, or a transform of torch.func.
+
+What is followed goes through plain torch, nothing in place; the record gets the bare numbers.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
+from torch.func import debug_unwrap
+
+
+def followed(*tensors: Tensor | None) -> bool:
+    """Whether a derivative or a transform would miss what is done to these tensors in place."""
+    if torch.compiler.is_compiling():
+        return True
+    return any(
+        t.requires_grad or debug_unwrap(t) is not t or unpack_dual(t).tangent is not None
+        for t in tensors
+        if t is not None
+    )
+
+
+def bare(t: Tensor) -> Tensor:
+    """The numbers alone. Under vmap they are those of the whole batch."""
+    t = t.detach()
+    return t if torch.compiler.is_compiling() else debug_unwrap(t)
