@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import oracle
-from geoshrink import Plan, Report, Run, sample
+from geoshrink import Plan, Report, Rule, Run, sample
 
 F64 = torch.float64
 
@@ -279,6 +279,24 @@ def test_how_it_prints():
         exact = report.stages[anchor]
         assert float(row[2]) == pytest.approx(exact.turning, abs=6e-4)
         assert float(row[3].rstrip("%")) == pytest.approx(100 * (exact.error or 0), abs=6e-3)
+
+
+def test_a_floor_is_printed_where_the_rule_keeps_it():
+    # Was: the floor of the chordal rule, whatever the rule: 0.308 above a column of ω = 0.00.
+    def report_of(**options):
+        return follow(Run(SIGMAS, anchors=ANCHORS, **options), outputs())
+
+    for rule in ("chordal", Rule(eps_p=0.1), Rule(clamp=True)):
+        report = report_of(rule=rule)
+        assert report.floor == Run(SIGMAS, anchors=ANCHORS, rule=rule).plan.floor
+        assert f"retention floor on this grid {report.floor:.3f}" in str(report)
+        held = [s.omega for s in report.stages if s.horizon is not None]
+        assert min(w for w in held if w is not None) >= report.floor
+    broken = ["signed chordal", "signed time", "time", "log", "exp", "hold", "fixed(1)", "linear"]
+    for rule in (*broken, "beta-kappa(0.5)", Rule(eps_s=1.0), ["chordal"] * 9 + ["hold"]):
+        report = report_of(rule=rule)
+        assert report.floor is None and "floor" not in str(report)
+    assert report_of(rule="chordal", coefficients=[0.0] * 24).floor is None
 
 
 def test_the_range_of_the_coefficients_is_printed():

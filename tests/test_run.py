@@ -1527,9 +1527,73 @@ def test_a_state_that_is_no_tensor():
     ],
 )
 def test_masks_that_do_not_fit(mask, message):
-    run = Run(SIGMAS, anchors=ANCHORS, rule="chordal", mask=mask)
     with pytest.raises((TypeError, ValueError), match=message):
-        run(0, lambda: torch.zeros(3, 7))
+        Run(SIGMAS, anchors=ANCHORS, rule="chordal", mask=mask)(0, lambda: torch.zeros(3, 7))
+
+
+ADDITIVE = torch.tensor([0.0, 0, 0, -torch.inf, 0, 0, -torch.inf])
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.uint8, torch.float32, F64])
+def test_a_mask_of_zeros_and_ones(dtype):
+    values, seen = random_table(64), torch.tensor([1, 1, 0, 1, 0, 1, 1])
+    options = dict(anchors=ANCHORS, rule="chordal")
+    wanted = follow(Run(SIGMAS, mask=seen.bool(), **options), Table(values))
+    found = follow(Run(SIGMAS, mask=seen.to(dtype), **options), Table(values))
+    assert all(torch.equal(found[n], wanted[n]) for n in range(24))
+
+
+@pytest.mark.parametrize(
+    ("mask", "quoted"),
+    [
+        (ADDITIVE, "-inf"),
+        (torch.tensor([1, 1, 0.5, 1, 1, 1, 0]), "0.5"),
+        (torch.tensor([1, 1, -1, 1, 1, 1, 0]), "-1"),
+        (torch.tensor([1, 1, torch.nan, 1, 1, 1, 0]), "nan"),
+        (torch.tensor([1, 1, 2, 1, 1, 1, 0], dtype=torch.uint8), "2"),
+        (torch.tensor([1, 1j, 1, 1, 1, 1, 0]), "1j"),
+    ],
+)
+def test_a_mask_of_other_numbers_is_refused(mask, quoted):
+    # Was: everything but 0 counted as seen, so that an additive mask was taken the wrong way round.
+    for masks in (mask, [mask], {"video": mask}):
+        with pytest.raises(ValueError, match=f"holds {quoted}: give mask == 0") as error:
+            Run(SIGMAS, anchors=ANCHORS, mask=masks)
+        assert "mask > 0.5" in str(error.value)
+
+
+@pytest.mark.parametrize("shape", [(1,), (7,), (3, 1), (3, 7)])
+def test_a_mask_that_hides_everything_leaves_the_run_in_doubt(shape):
+    # Was: self-check 0 and not doubtful.
+    run = Run(SIGMAS, anchors=ANCHORS, rule="chordal", mask=torch.zeros(shape))
+    out = follow(run, Table(random_table(64)))
+    assert torch.equal(out[21], out[19])
+    report = run.report
+    assert report.doubtful and report.self_check is None and report.blind == 3
+    assert [why for _, why in report.reasons if "hides 3 of the samples" in why]
+    assert "do not trust" in str(report) and "mask" in str(report)
+
+
+def test_a_mask_that_hides_one_sample_leaves_the_run_in_doubt():
+    values, mask = random_table(64), torch.ones(3, 7, dtype=torch.bool)
+    options = dict(anchors=ANCHORS, rule="chordal")
+    whole, rest = Run(SIGMAS, **options), Run(SIGMAS, **options)
+    follow(whole, Table(values))
+    follow(rest, Table(values[:, [0, 2]]))
+    assert not whole.report.blind and not rest.report.blind
+    mask[1] = False
+    run = Run(SIGMAS, mask=mask, **options)
+    with no_host(uploads=True):
+        follow(run, Table(values))
+    assert run.report.doubtful and run.report.blind == 1
+    assert run.report.self_check == pytest.approx(rest.report.self_check)
+
+
+def test_a_plain_mask_of_a_slot_that_is_seen_elsewhere_is_no_doubt():
+    values = random_table(64)
+    run = Run(SIGMAS, anchors=ANCHORS, rule="chordal", mask=torch.tensor([True] + [False] * 6))
+    follow(run, Table(values))
+    assert run.report.blind == 0 and run.report.self_check is not None
 
 
 def test_masks_are_matched_by_key():

@@ -6,13 +6,13 @@ once per run: a skipped stage then needs no arithmetic on the host and no answer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from .masks import fit_masks
 from .plan import Plan
 from .retention import Rule, Statistics, retention, shared_retention, turning
 from .slot import Slot, kind_of
@@ -163,7 +163,7 @@ class History:
             raise ValueError(
                 f"the plan has {grids} σ-grids, but the model returned {len(leaves)} tensors"
             )
-        masks = check_masks(self.mask, leaves)
+        masks = fit_masks(self.mask, leaves)
         data = self.plan.space == "data"
         return [
             Slot(self.plan.track(i), data, self.plan.blocks, m, self.dtype, self.group)
@@ -184,31 +184,3 @@ def upload(table: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
         if device.type != "cuda" or torch.compiler.is_compiling():
             return bare(table.to(device))
         return bare(table.pin_memory().to(device, non_blocking=True))
-
-
-def check_masks(mask: object, leaves: Sequence[Tensor]) -> list[Tensor | None]:
-    """One boolean mask per slot, on its device; anything that does not broadcast is an error."""
-    if isinstance(mask, Mapping):
-        mask = [mask[key] for key in sorted(mask, key=str)]
-    masks: list[Any] = list(mask) if isinstance(mask, (list, tuple)) else [mask] * len(leaves)
-    for m in masks:
-        if m is not None and not isinstance(m, Tensor):
-            raise TypeError(f"a mask is a boolean tensor, or one per output tensor; got {m!r}")
-    if len(masks) != len(leaves):
-        raise ValueError(f"{len(masks)} masks for {len(leaves)} output tensors")
-    return [check_mask(m, leaf) for m, leaf in zip(masks, leaves)]
-
-
-def check_mask(mask: Tensor | None, leaf: Tensor) -> Tensor | None:
-    if mask is None:
-        return None
-    try:
-        fits = torch.broadcast_shapes(mask.shape, leaf.shape) == leaf.shape
-    except RuntimeError:
-        fits = False
-    if not fits:
-        raise ValueError(
-            f"a mask of shape {tuple(mask.shape)} does not broadcast to the output of shape "
-            f"{tuple(leaf.shape)}"
-        )
-    return mask.to(device=leaf.device, dtype=torch.bool)

@@ -234,6 +234,12 @@ class Plan:
         ]
         return retention_floor(max(map(abs, rho), default=0.0))
 
+    @property
+    def keeps_floor(self) -> bool:
+        """Whether every ω is the rule's, and every rule stays above `floor`."""
+        own = any(c is not None for c in self.coefficients or ())
+        return self.exact or (not own and all(rule.keeps_floor for rule in self.rules))
+
     def to_json(self) -> str:
         body = asdict(self) | {"rules": [rule.to_json() for rule in self.rules], "version": VERSION}
         return json.dumps(body)

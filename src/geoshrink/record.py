@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .history import History
     from .plan import Plan
 
-TENSORS = ("omega", "turning", "errors", "finite", "usable")
+TENSORS = ("omega", "turning", "errors", "finite", "usable", "blind")
 
 
 @dataclass
@@ -31,6 +31,7 @@ class Record:
     errors: dict[int, list[Tensor]] = field(default_factory=dict)
     finite: dict[int, list[Any]] = field(default_factory=dict)  # the outputs
     usable: dict[int, list[Tensor | None]] = field(default_factory=dict)  # the innovations
+    blind: dict[int, list[Tensor | None]] = field(default_factory=dict)  # behind the mask
     reasons: list[tuple[int, str]] = field(default_factory=list)
     bytes_held: int = 0
 
@@ -43,6 +44,7 @@ class Record:
         self.turning[stage] = numbers(history.turning())
         self.finite[stage] = [slot.exact for slot in history.slots]
         self.usable[stage] = [slot.finite for slot in history.slots]
+        self.blind[stage] = [slot.blind for slot in history.slots]
         self.bytes_held = max(self.bytes_held, history.bytes)
         if errors is not None:
             self.errors[stage] = errors

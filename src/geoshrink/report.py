@@ -15,6 +15,7 @@ from .record import Record, on_host
 
 DOUBTFUL = 0.4
 ADVICE = "do not trust this run; give it a larger budget or less guidance"
+ADVICE_BLIND = "do not trust this run; give it a mask that shows some of every sample, or none"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Report:
     bytes_held  the most memory that the history took
     regimes     the stages at which guidance, expert or conditioning was planned to change
     forwards    how often the network ran, where a stage may need it twice; None: once a query
+    blind       how many samples the mask hides altogether: nothing is known of them
+    floor       the least ω of a stage with an innovation, where the rules promise one
     """
 
     plan: str
@@ -54,15 +57,19 @@ class Report:
     reasons: tuple[tuple[int, str], ...]
     bytes_held: int
     certificate: float | None
-    floor: float
+    floor: float | None
     regimes: tuple[int, ...] = ()
     forwards: int | None = None
+    blind: int = 0
 
     @classmethod
     def of(cls, record: Record) -> Report:
         record, plan = on_host(record), record.plan
         reasons = list(record.reasons)
         reasons += not_finite(record)
+        stage, blind = hidden(record)
+        if blind:
+            reasons.append((stage, f"the mask hides {blind} of the samples: they are held blindly"))
         if plan.mesh.startswith("every stage:"):
             reasons.append((0, f"{plan.mesh.removeprefix('every stage: ')}, so all are queried"))
         rows = [row(record, n, s) for n in range(plan.steps) for s in range(slots(record, n))]
@@ -75,8 +82,9 @@ class Report:
             reasons=tuple(sorted(reasons)),
             bytes_held=record.bytes_held,
             certificate=plan.certificate,
-            floor=plan.floor,
+            floor=plan.floor if plan.keeps_floor else None,
             regimes=plan.grid.regimes,
+            blind=blind,
         )
 
     @property
@@ -99,7 +107,15 @@ class Report:
 
         On the fruit model runs above this limit are mostly below 25 dB (benchmarks/selfcheck.md).
         """
-        return is_doubtful(self.self_check)
+        return self.doubt is not None
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the result is not to be trusted, and what to do."""
+        if self.blind:
+            return f"self-check unknown: {ADVICE_BLIND}"
+        check = self.self_check
+        return f"self-check {check:.0%} on average: {ADVICE}" if is_doubtful(check) else None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -111,18 +127,19 @@ class Report:
         return line if self.forwards is None else f"{line}; {self.forwards} forwards"
 
     def __str__(self) -> str:
-        certified = ""
+        facts = [f"{size(self.bytes_held)} held"]
         if self.certificate is not None:
-            certified = f"; Γ̂ in stage index {self.certificate:.2f}"
-            certified += f" (floor {retention_floor(self.certificate):.3f})"
+            certified = f"Γ̂ in stage index {self.certificate:.2f}"
+            if self.floor is not None:
+                certified += f" (floor {retention_floor(self.certificate):.3f})"
+            facts.insert(0, certified)
+        if self.floor is not None:
+            facts.insert(0, f"retention floor on this grid {self.floor:.3f}")
         lines = [self.summary(), f"plan: {self.plan}"]
         if self.regimes:
             spans = pairwise((0, *self.regimes, self.steps))
             lines.append("regimes: stages " + ", ".join(f"{a}–{b - 1}" for a, b in spans))
-        lines += [
-            f"retention floor on this grid {self.floor:.3f}{certified}; {size(self.bytes_held)} "
-            "held"
-        ]
+        lines.append("; ".join(facts))
         lines += ["  anchor       σ   sin²θ  self-check   then skipped, ω"]
         for slot in sorted({s.slot for s in self.stages}):
             own = [s for s in self.stages if s.slot == slot]
@@ -132,8 +149,8 @@ class Report:
                 if anchor.exact:
                     cell = [s.omega for s in own[i + 1 : next_exact(own, i)]]
                     lines.append(anchor_line(anchor, [w for w in cell if w is not None]))
-        if self.doubtful:
-            lines.append(f"  self-check {self.self_check:.0%} on average: {ADVICE}")
+        if self.doubt:
+            lines.append(f"  {self.doubt}")
         return "\n".join(lines + [f"  stage {n}: {reason}" for n, reason in self.reasons])
 
 
@@ -172,6 +189,13 @@ def not_finite(record: Record) -> list[tuple[int, str]]:
             reasons.append((stage, "the change since the last anchor overflows: it is not kept"))
         before = fine
     return reasons
+
+
+def hidden(record: Record) -> tuple[int, int]:
+    """(the first anchor that knows, how many samples the mask hides altogether)."""
+    known = [(n, b) for n, row in record.blind.items() for b in row if b is not None]
+    counts = [(n, 0 if b.is_meta else int(b.sum())) for n, b in known]
+    return next(((n, count) for n, count in counts if count), (0, 0))
 
 
 def slots(record: Record, n: int) -> int:

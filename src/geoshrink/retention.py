@@ -101,6 +101,11 @@ class Rule:
         parsed: dict[str, Any] = dict(zip(names, numbers))
         return cls(match[2], signed=bool(match[1]), **parsed)
 
+    @property
+    def keeps_floor(self) -> bool:
+        """Whether ω ≥ 1/(1 + ρ²), whatever the innovations (eq. gs-retention-certificate)."""
+        return self.name == "chordal" and not self.signed and not self.eps_s
+
     def to_json(self) -> dict[str, Any]:
         return {
             f.name: getattr(self, f.name)

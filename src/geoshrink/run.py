@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .checks import whole
+from .masks import check_mask
 from .outputs import flatten, keys_of, structure
 from .plan import Plan
 from .record import Record, on_host
@@ -34,8 +35,9 @@ class Run:
     run. What the plan did not foresee (a stage off the grid, a changed shape, another `regime`)
     runs the model, restarts the history where it must, and is counted and reported.
 
-    mask    a boolean tensor that broadcasts against the output, or one per slot (a dict where the
-            output is one): which coordinates the statistics see (all are predicted)
+    mask    a boolean (or 0/1) tensor that broadcasts against the output, or one per slot (a dict
+            where the output is one): which coordinates the statistics see (all are predicted); a
+            sample of which they see nothing is held, and its run is doubtful
     dtype   statistics are accumulated in this precision or better
     group   a process group (True: the default one) where each process holds a shard of the output:
             the statistics are added up over it, once per anchor
@@ -75,8 +77,8 @@ class Run:
             raise ValueError(
                 f"statistics are accumulated in torch.float32 or torch.float64, got {dtype}"
             )
-        self.mask, self.dtype, self.group = mask, dtype, check_group(group)
-        self._history = history_of(self.plan, mask, dtype, self.group)
+        self.mask, self.dtype, self.group = check_mask(mask), dtype, check_group(group)
+        self._history = history_of(self.plan, self.mask, dtype, self.group)
         self._record = Record(self.plan)
         self._reported: tuple[Record, tuple[int, ...], Report] | None = None
         self.reset()

@@ -47,6 +47,7 @@ class Slot:
         self.stats: Statistics | None = None
         self.finite: Tensor | None = None  # whether the innovation is, per block
         self.exact: Tensor | None = None  # whether the latest output is
+        self.blind: Tensor | None = None  # whether the mask hides all of a sample
         self.kind: tuple | None = None
 
     @property
@@ -74,6 +75,8 @@ class Slot:
             sums = self.error_sums(self.predict(n, omega, x), output)
         dz = z - self.z
         sums = [dot(dz, dz, self.blocks, self.mask, self.dtype), *sums]
+        if self.mask is not None:
+            sums.append(PER_SAMPLE.sum(self.mask.expand(output.shape)).to(sums[1].dtype))
         if self.dz is not None:
             sums.append(dot(dz, self.dz, self.blocks, self.mask, self.dtype))
         if self.reduce is not None:
@@ -81,14 +84,18 @@ class Slot:
         S, wrong, whole, *rest = sums
         P, D = torch.zeros_like(S), torch.zeros_like(S)
         if self.dz is not None and self.stats is not None:
-            P, D = self.stats.S, rest[0]
+            P, D = self.stats.S, rest[-1]
         finite = S.isfinite()
         usable = self.blocks.spread(finite, dz)
         if self.mask is not None:  # S has not seen all of Δz
             usable = usable & dz.isfinite()
         self.z, self.dz, self.finite = z, torch.where(usable, dz, 0), bare(finite)
         self.stats = Statistics(*torch.where(finite, torch.stack((S, P, D)), 0.0).unbind())
-        return bare(torch.where(wrong > 0, wrong / whole, wrong).sqrt())
+        error = torch.where(wrong > 0, wrong / whole, wrong).sqrt()
+        if self.mask is None:
+            return bare(error)
+        self.blind = bare(rest[0] == 0)
+        return bare(torch.where(rest[0] == 0, torch.nan, error))
 
     def observe_fused(self, kernels: Any, output: Tensor, omega: Tensor | None) -> Tensor:
         """The same in one pass over the output and the two held tensors."""

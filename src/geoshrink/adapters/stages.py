@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..grid import Grid
 from ..plan import Plan
-from ..report import ADVICE, Report
+from ..report import Report
 from ..run import Run
 from .options import check_plan
 
@@ -137,8 +137,8 @@ def announced(report: Report) -> Report:
     logger.info("geoshrink: %s", report.summary())
     for _, reason in report.reasons:
         logger.info("geoshrink: %s", reason)
-    if report.doubtful:
-        logger.warning("geoshrink: self-check %.0f%%: %s", 100 * (report.self_check or 0), ADVICE)
+    if report.doubt:
+        logger.warning("geoshrink: %s", report.doubt)
     return report
 
 

@@ -26,6 +26,7 @@ MOST_PARTS = 4096
 SUMS = 5  # ‖Δz‖², ⟨Δz, Δz⁻⟩, ‖ẑ − z‖², ‖z‖², and how many coordinates are not finite
 SMALL = {"enable_fp_fusion": False}  # products are rounded, as torch rounds them
 LAUNCH = {**SMALL, "num_warps": 8}
+RETAINED = ("chordal", "time", "beta-kappa", "hold", "fixed", "linear")  # retain_kernel's branches
 WIDE = {torch.float32: tl.float32, torch.float64: tl.float64}
 
 
@@ -146,6 +147,7 @@ def retain_kernel(
     elif RULE == "linear":
         w = reach
     else:
+        tl.static_assert(RULE == "chordal" or RULE == "time" or RULE == "beta-kappa")
         if RULE == "beta-kappa":
             w = beta / (1 + kappa * exposure)
         else:
@@ -223,8 +225,8 @@ def anchor(
 
 def retains(rule: Rule, stats: Statistics) -> bool:
     """Whether retain() knows this rule."""
-    angular = rule.name in ("log", "exp") or rule.eps_a or rule.eps_p
-    return not angular and stats.S.dtype == torch.float32
+    plain = not rule.eps_a and not rule.eps_p and stats.S.dtype == torch.float32
+    return plain and rule.name in RETAINED
 
 
 def retain(rule: Rule, stats: Statistics, table: Tensor) -> tuple[Tensor, Tensor]:
