@@ -14,7 +14,8 @@ import torch
 
 import oracle
 from geoshrink import Run, sample, slot
-from geoshrink.retention import Rule, Statistics, retention, turning
+from geoshrink.retention import Statistics, retention, turning
+from geoshrink.rules import RULES, Form, Rule
 
 pytestmark = [
     pytest.mark.extra,
@@ -104,13 +105,13 @@ def test_a_skipped_stage(kernels, shape, dtype):
         assert torch.allclose(found.double(), moved, rtol=STEP[dtype], atol=2 * STEP[dtype])
 
 
-RULES = [
+CASES = [
     "chordal", "signed chordal", "time", "signed time", "hold", "linear", "fixed(0.5)",
     "beta-kappa(0.9, 2)", Rule("linear", clamp=True), Rule("chordal", eps_s=0.1),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("rule", CASES, ids=str)
 def test_retention_of_a_cell(kernels, rule):
     torch.manual_seed(1)
     rule = Rule.of(rule)
@@ -121,6 +122,57 @@ def test_retention_of_a_cell(kernels, rule):
     omega, turned = kernels.retain(rule, given, table)
     assert torch.allclose(omega, retention(rule, given, *table[:, :, None]), rtol=1e-5, atol=1e-7)
     assert torch.allclose(turned, turning(rule, given), atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", [None, "of next year"])
+def test_a_rule_the_kernels_do_not_know_runs_as_tensors(fused, torch_only, monkeypatch, kernel):
+    # Was: a list of the rules they do not know, so that a new one would have run as chordal.
+    form = Form("third", lambda rule, R, energy, reach: 1 / (3 + R), kernel=kernel)
+    monkeypatch.setitem(RULES, "third", form)
+    stats = Statistics(*(torch.ones(2, device=DEVICE) for _ in range(3)))
+    assert not fused.retains(Rule("third"), stats) and fused.retains(Rule("chordal"), stats)
+    mine, report = carried(outputs(), rule="third")
+    torch_only()
+    plain, expected = carried(outputs(), rule="third")
+    assert all(torch.allclose(a, b, rtol=1e-5, atol=1e-5) for a, b in zip(mine, plain))
+    found, wanted = ([s.omega for s in r.stages if s.omega] for r in (report, expected))
+    assert found and found == pytest.approx(wanted, abs=1e-5) and max(found) <= 1 / 3 + 1e-6
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_kernels_know_what_the_rules_say_they_know(kernels, rule):
+    stats = Statistics(*(torch.ones(2, device=DEVICE) for _ in range(3)))
+    assert kernels.retains(Rule(rule), stats) == (rule not in ("log", "exp"))
+    assert {f.kernel for f in RULES.values() if f.kernel} == set(kernels.RETAINED)
+
+
+def test_what_autograd_follows_is_left_to_torch(fused, torch_only):
+    def gradient():
+        w = torch.tensor(0.7, device=DEVICE, requires_grad=True)
+        outs = carried([torch.sin(w * v) for v in outputs()], rule="chordal")[0]
+        return torch.autograd.grad(torch.stack(outs).square().sum(), w)[0]
+
+    mine = gradient()
+    torch_only()
+    assert torch.equal(mine, gradient()) and mine != 0
+
+
+@pytest.mark.parametrize("switch", range(1, STEPS))
+def test_gradients_switched_on_and_off_in_mid_run(fused, torch_only, switch):
+    """The kernels write in place what no graph holds, and nothing else."""
+
+    def gradient():
+        w = torch.tensor(0.7, device=DEVICE, requires_grad=True)
+        run, path, kept = Run(SIGMAS, BUDGET, rule="chordal"), outputs(), []
+        for n in range(STEPS):
+            with torch.set_grad_enabled((n < switch) or n > switch + 3):
+                turned = path[n].transpose(1, 2)
+                kept.append(run(n, lambda t=turned: torch.sin(w * t)))
+        return torch.autograd.grad(torch.stack(kept).square().sum(), w)[0]
+
+    mine = gradient()
+    torch_only()
+    assert torch.allclose(mine, gradient(), rtol=1e-5)
 
 
 def outputs(dtype=torch.float32, shape=(2, 3, 50), bad=None):

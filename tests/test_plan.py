@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 import oracle
 from geoshrink.anchors import geometric_anchors, sigma_anchors, uniform_anchors
+from geoshrink.blocks import Blocks
 from geoshrink.grid import Grid
 from geoshrink.plan import METHODS, VERSION, Plan
-from geoshrink.retention import RULES, Blocks, Rule, Statistics, retention
+from geoshrink.retention import Statistics, retention
+from geoshrink.rules import RULES, Rule
 
 modest = settings(deadline=None, max_examples=60)
 approx = pytest.approx
@@ -107,7 +109,7 @@ def test_random_plans_survive_json(seed):
     inner = [n for n in range(1, grid.steps) if n in grid.regimes or rng.random() < 0.4]
     anchors = (0, *inner) if inner or grid.steps == 1 else (0, grid.steps - 1)
     rules = [
-        Rule(str(rng.choice(RULES)), signed=bool(rng.integers(2)), value=float(rng.normal()))
+        Rule(str(rng.choice(list(RULES))), signed=bool(rng.integers(2)), value=float(rng.normal()))
         for _ in anchors
     ]
     some = [None if rng.random() < 0.5 else float(rng.standard_normal()) for _ in grid.kept]

@@ -24,7 +24,8 @@ from geoshrink.anchors import (
     geometric_anchors,
     project,
 )
-from geoshrink.retention import Rule, Statistics, retention, shared_retention
+from geoshrink.retention import Statistics, retention, shared_retention
+from geoshrink.rules import Rule
 from geoshrink.theory import (
     angle_bias,
     angular_speed,

@@ -13,7 +13,7 @@ import torch
 from cases import calls_of, plain, small_case
 from geoshrink import sample
 from geoshrink.grid import Grid
-from geoshrink.retention import RULES
+from geoshrink.rules import RULES
 from geoshrink_bench.methods.base import Case
 from geoshrink_bench.methods.direct import Direct
 from geoshrink_bench.methods.easycache import EasyCache, LazyCache

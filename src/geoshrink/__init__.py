@@ -10,6 +10,7 @@ from .anchors import certificate as certificate
 from .anchors import geometric_anchors as geometric_anchors
 from .anchors import sigma_anchors as sigma_anchors
 from .anchors import uniform_anchors as uniform_anchors
+from .blocks import Blocks as Blocks
 from .grid import Grid as Grid
 from .outputs import register_output as register_output
 from .plan import METHODS as METHODS
@@ -17,8 +18,8 @@ from .plan import Plan as Plan
 from .planning import Profile as Profile
 from .planning import profile as profile
 from .report import Report as Report
-from .retention import Blocks as Blocks
-from .retention import Rule as Rule
+from .rules import Rule as Rule
+from .rules import register_rule as register_rule
 from .run import Run as Run
 from .sampling import sample as sample
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from .masks import fit_masks
 from .plan import Plan
-from .retention import Rule, Statistics, retention, shared_retention, turning
+from .retention import Statistics, retention, shared_retention, turning
+from .rules import Rule
 from .slot import Slot, kind_of
 from .tracing import bare
 

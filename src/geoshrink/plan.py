@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from .anchors import certificate, retention_floor
+from .blocks import PER_SAMPLE, Blocks
 from .checks import is_number
 from .grid import Grid, Track
 from .placement import check_anchors, choose_anchors
-from .retention import PER_SAMPLE, Blocks, Rule, check_shared
+from .retention import check_shared
+from .rules import Rule
 from .tracing import bare
 
 VERSION = 1

@@ -14,9 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .blocks import PER_SAMPLE, Blocks
 from .grid import Track
 from .kernels import fused
-from .retention import PER_SAMPLE, Blocks, Rule, Statistics, dot
+from .retention import Statistics, dot
+from .rules import Rule
 from .sharding import add_up
 from .tracing import bare, followed
 

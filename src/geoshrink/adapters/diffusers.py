@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from torch import nn
 
+from ..blocks import Blocks
 from ..grid import Grid
-from ..retention import Blocks
 from .handle import Handle
 from .interval import switches
 from .options import check_options

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
+from ..blocks import Blocks
 from ..grid import Grid
-from ..retention import Blocks
 from .handle import Handle
 from .options import check_options
 from .scheduling import check_step, knows_data, read_grid

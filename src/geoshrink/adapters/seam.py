@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 from torch import nn
 
+from ..blocks import Blocks
 from ..grid import Grid
 from ..report import Report
-from ..retention import Blocks
 from .loop import Loop
 from .stack import caller, running
 from .telling import LAST

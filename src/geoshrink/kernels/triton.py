@@ -19,7 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..retention import Rule, Statistics
+from ..retention import Statistics
+from ..rules import Rule
 
 BLOCK = 4096
 MOST_PARTS = 4096
@@ -226,7 +227,7 @@ def anchor(
 def retains(rule: Rule, stats: Statistics) -> bool:
     """Whether retain() knows this rule."""
     plain = not rule.eps_a and not rule.eps_p and stats.S.dtype == torch.float32
-    return plain and rule.name in RETAINED
+    return plain and rule.form.kernel in RETAINED
 
 
 def retain(rule: Rule, stats: Statistics, table: Tensor) -> tuple[Tensor, Tensor]:
@@ -237,7 +238,7 @@ def retain(rule: Rule, stats: Statistics, table: Tensor) -> tuple[Tensor, Tensor
         retain_kernel[(samples,)](
             *stats, table, omega, turned, stages, table.stride(0),
             rule.value, rule.beta, rule.kappa, rule.eps_s,
-            RULE=rule.name, SIGNED=rule.signed, CLAMP=rule.clamp,
+            RULE=rule.form.kernel, SIGNED=rule.signed, CLAMP=rule.clamp,
             STAGES=max(64, triton.next_power_of_2(stages)), **SMALL,
         )  # fmt: skip
     return omega, turned

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..retention import Rule, Statistics, retention
+from ..retention import Statistics, retention
+from ..rules import Rule
 from .space import View
 
 CALIBRATED = "calibrated"  # the paper's conditional optimum: one ω per stage, from the profile

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..plan import Plan
-from ..retention import Rule
+from ..rules import Rule
 from ..solvers import SOLVERS
 from .cells import CALIBRATED
 from .gains import track_of

@@ -1,0 +1,77 @@
+"""The registry of rules, open to others: a form per name, and what a form is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from .rule import Rule
+
+SEEN = ("exposure", "angle", "horizon")
+NUMBERS = ("value", "beta", "kappa")
+
+#: Every rule that is known, by its name.
+RULES: dict[str, Form] = {}
+
+
+@dataclass(frozen=True)
+class Form:
+    """One rule: ω = omega(rule, seen, energy, reach), a tensor function.
+
+    name         as it is written; "signed" before it and clamp=True need no form of their own
+    sees         what `seen` is. "exposure": R = ρ²·sin²θ, and the rule has a shared form; "angle":
+                 |ρ|·θ; "horizon": ρ alone, whatever the innovations
+    numbers      which of Rule's value, beta and kappa it takes, in the order they are written
+    needed       how many of them must be written
+    kernel       the branch of the fused kernel that computes it; None: it has none, and runs as
+                 tensors on every device
+    keeps_floor  ω ≥ 1/(1 + ρ²), whatever the innovations (eq. gs-retention-certificate)
+
+    energy is ‖Δv‖², reach is λ. A rule that sees more than the horizon gets them finite and energy
+    positive: without an innovation or a finite horizon nothing is kept, whatever it says. Nor is an
+    ω that is not finite.
+    """
+
+    name: str
+    omega: Callable[[Rule, Tensor, Tensor, Tensor], Tensor]
+    sees: str = "exposure"
+    numbers: tuple[str, ...] = ()
+    needed: int = 0
+    kernel: str | None = None
+    keeps_floor: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z-]*", self.name):
+            raise ValueError(
+                f"a rule's name is of small letters and hyphens: 'beta-kappa', not {self.name!r}"
+            )
+        if self.sees not in SEEN:
+            raise ValueError(
+                f"rule {self.name!r}: sees is one of {', '.join(SEEN)}, got {self.sees!r}"
+            )
+        if not set(self.numbers) <= set(NUMBERS):
+            raise ValueError(
+                f"rule {self.name!r}: its numbers are among {', '.join(NUMBERS)}, "
+                f"got {self.numbers!r}"
+            )
+
+
+def register_rule(form: Form) -> None:
+    """Teaches geoshrink a rule, for sample, Run, plans and reports alike.
+
+    >>> from geoshrink.rules import Form, Rule
+    >>> register_rule(Form("half", lambda rule, R, energy, reach: 0.5 / (1 + R)))
+    >>> Rule.of("signed half")
+    Rule.of('signed half')
+    >>> del RULES["half"]
+    """
+    if not isinstance(form, Form):
+        raise TypeError(f"register_rule takes a geoshrink.rules.Form, got {form!r}")
+    if form.name in RULES:
+        raise ValueError(f"rule {form.name!r} is already registered: choose another name")
+    RULES[form.name] = form
