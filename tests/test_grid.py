@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
-from geoshrink.grid import PREDICTIONS, Grid, Track
+from geoshrink.grid import Grid
 from geoshrink.plan import Plan
+from geoshrink.track import PREDICTIONS, Track
 
 modest = settings(deadline=None, max_examples=60)
 approx = pytest.approx

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,3 +27,18 @@ def is_number(value: Any) -> bool:
 def check_switch(what: str, value: object) -> None:
     if not isinstance(value, bool):
         raise ValueError(f"{what} is True or False, got {value!r}")
+
+
+def check_coefficients(
+    coefficients: Sequence[float | None], steps: int
+) -> tuple[float | None, ...]:
+    """One finite ω, or None, for each of so many stages."""
+    if len(coefficients) != steps:
+        raise ValueError(
+            f"{len(coefficients)} coefficients for {steps} stages: give one per stage (None: the "
+            "rule)"
+        )
+    for c in coefficients:
+        if c is not None and not (is_number(c) and math.isfinite(c)):
+            raise ValueError(f"coefficients must be finite, got {c!r}")
+    return tuple(None if c is None else float(c) for c in coefficients)

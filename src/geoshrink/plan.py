@@ -1,12 +1,12 @@
-"""Plan = grid + anchors + rule: everything that is decided before the first step, as plain data."""
+"""Plan = grid + anchors + rule: all that is decided before the first step, as plain data."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from .anchors import certificate, retention_floor
 from .blocks import PER_SAMPLE, Blocks
-from .checks import is_number
-from .grid import Grid, Track
+from .checks import check_coefficients
+from .grid import Grid, Track, read_grid
 from .placement import check_anchors, choose_anchors
 from .retention import check_shared
 from .rules import Rule
@@ -47,16 +47,16 @@ METHODS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Plan:
-    """Which stages are queried and how the others are predicted. Hashable; JSON both ways.
+    """Which stages are queried and how the others are predicted. Hashable; to and from JSON.
 
     anchors       the effective stages at which the model is queried, in order, starting with 0
     rules         one rule per cell; cell i holds the stages skipped after anchor i
-    coefficients  optionally one ω per stage (per refined stage, where refined) that takes the place
-                  of the rule (None: the rule decides)
-    space         "output": Δ of what the solver receives (the paper's); "data": Δ of the data
-                  prediction
+    coefficients  None, or one ω per (refined) stage; a stage whose ω is None follows the rule
+    space         "output": predict what the solver receives, as the paper does; "data": predict the
+                  data
+    blocks        which coordinates share one ω
     mesh          how the anchors were found, in words
-    refine        Euler steps in place of each of the solver's, all but the anchors' first predicted
+    refine        Euler steps in place of each of the solver's; only an anchor's first step is exact
                   (refining.py)
     """
 
@@ -111,20 +111,31 @@ class Plan:
         data: float | None = None,
         regimes: Sequence[int] = (),
     ) -> Plan:
-        """A plan for σ_0 … σ_T (or a Grid) at a budget, a speed-up, or explicit anchors; all three
-        None: exact.
+        """A plan for σ_0 … σ_T, or for a Grid.
 
         >>> Plan.of([1 - i / 50 for i in range(51)], 10, anchors="geometric").anchors
         (0, 1, 2, 3, 6, 9, 14, 21, 32, 49)
+
+        How many stages are queried; without any of these three, every stage:
+
+        budget        this many
+        speedup       the number of stages divided by this, but at least 4
+        anchors       these, as stage numbers; or the name of the mesh that places the budget:
+                      "auto" (the default), "sigma", "geometric" (the paper's) or "uniform"
+
+        How the other stages are predicted:
+
+        rule          how much of the latest change is kept: a name ("signed time" is the default,
+                      "chordal" the paper's, "hold" keeps nothing), a Rule, or one per anchor
+        space         "output" predicts what the solver receives, "data" the data
+        blocks        geoshrink.Blocks(…): which coordinates share one ω; default: those of a sample
+        coefficients  one ω per stage that replaces the rule; None where the rule decides
+        refine        Euler steps in place of each of the solver's, 1 to 64
+
+        What the grid is, where sigmas is not a Grid: prediction, alphas, data, regimes, as in
+        Grid.of.
         """
-        if not isinstance(sigmas, Grid):
-            grid = Grid.of(sigmas, prediction=prediction, alphas=alphas, data=data, regimes=regimes)
-        elif prediction != "flow" or alphas is not None or data is not None or len(regimes):
-            raise ValueError(
-                "a Grid knows its prediction, alphas, data and regimes: leave them out"
-            )
-        else:
-            grid = sigmas
+        grid = Grid.of(sigmas, prediction=prediction, alphas=alphas, data=data, regimes=regimes)
         several = isinstance(rule, Iterable) and not isinstance(rule, str)
         rules = [Rule.of(r) for r in rule] if several else [Rule.of(rule)]  # type: ignore
         chosen, mesh = choose_anchors(
@@ -169,9 +180,7 @@ class Plan:
         return tuple(out)
 
     def horizons(self, slot: int = 0) -> list[tuple[float, float]]:
-        """(ρ, λ) of every stage as the plan would predict it; (0, 0) where only holding is
-        possible.
-        """
+        """(ρ, λ) of every stage as the plan predicts it; (0, 0) where it can only hold."""
         return list(self._horizons[slot if len(self.grid.tracks) > 1 else 0])
 
     @cached_property
@@ -187,15 +196,15 @@ class Plan:
 
     @cached_property
     def asked(self) -> tuple[bool, ...]:
-        """Whether the model is queried, for every stage. A compiled loop that meets its second plan
-        takes the numbers of its anchors for variables, and these are not found in a set.
+        """Whether the model is queried, for every stage. A tuple, not a set: torch.compile treats
+        stage numbers as symbols once it has seen a second plan, and cannot look those up in a set.
         """
         return tuple(n in self.anchors for n in range(self.steps))
 
     @cached_property
     def tables(self) -> list[Tensor]:
-        """(3, T) for every track: ρ, λ and the Euler weight of every stage, for the same reason as
-        tensors.
+        """(3, T) for every track: ρ, λ and the Euler weight of every stage. Tensors, for the same
+        reason.
         """
         found, ends = [], (*self.anchors[1:], self.steps)
         for track, pairs in zip(self.grid.tracks, self._horizons):
@@ -243,20 +252,33 @@ class Plan:
         return self.exact or (not own and all(rule.keeps_floor for rule in self.rules))
 
     def to_json(self) -> str:
+        """The plan as JSON text, which Plan.from_json reads."""
         body = asdict(self) | {"rules": [rule.to_json() for rule in self.rules], "version": VERSION}
         return json.dumps(body)
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
+        """The plan that to_json() wrote as `text`; a ValueError if it is none or is damaged.
+
+        >>> plan = Plan.of([1.0, 0.75, 0.5, 0.25, 0.0])
+        >>> Plan.from_json(plan.to_json()) == plan
+        True
+        """
         try:
-            body = json.loads(text)
-            version = body.pop("version")
-        except (json.JSONDecodeError, AttributeError, KeyError, TypeError):
+            return cls.from_body(json.loads(text))
+        except (json.JSONDecodeError, RecursionError, TypeError):
             raise ValueError(f"this is not a geoshrink plan: {str(text)[:60]!r}") from None
+
+    @classmethod
+    def from_body(cls, body: Any) -> Plan:
+        """The plan in what JSON text was decoded to."""
+        if not isinstance(body, Mapping) or "version" not in body:
+            raise ValueError(f"this is not a geoshrink plan: {json.dumps(body)[:60]!r}")
+        body = dict(body)
+        version = body.pop("version")
         if version != VERSION:
             raise ValueError(
-                f"this plan has version {version!r}, this geoshrink reads {VERSION}: update "
-                "geoshrink"
+                f"this plan has version {version!r}, this geoshrink reads {VERSION}: update it"
             )
         try:
             return cls(
@@ -298,30 +320,36 @@ def check_refine(refine: Any, grid: Grid, space: str) -> None:
         raise ValueError("refine with v outputs needs the state: give space='data'")
 
 
-def check_coefficients(
-    coefficients: Sequence[float | None], steps: int
-) -> tuple[float | None, ...]:
-    if len(coefficients) != steps:
-        raise ValueError(
-            f"{len(coefficients)} coefficients for {steps} stages: give one per stage (None: the "
-            "rule)"
+def given_plan(plan: Any, others: Iterable[str] = (), sigmas: Any = None) -> Plan:
+    """A plan as people pass it: a Plan, the path of its JSON file, or the contents as a dict.
+
+    others   the names of options given beside it: a plan leaves none to choose
+    sigmas   the grid given beside it, which must be the plan's own
+    """
+    if others := ", ".join(others):
+        raise ValueError(f"a plan decides everything: leave out {others}")
+    if isinstance(plan, (str, Path)):
+        try:
+            plan = Plan.from_json(Path(plan).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"plan={str(plan)[:200]!r} is not a readable file ({type(error).__name__}): give a "
+                "Plan, the path of its JSON file, or the contents as a dict"
+            ) from None
+    elif isinstance(plan, Mapping):
+        plan = Plan.from_body(plan)
+    if not isinstance(plan, Plan):
+        raise TypeError(
+            f"plan={plan!r} is not a plan: give a Plan, the path of its JSON file, or the contents "
+            "as a dict; to use the default, leave plan out"
         )
-    for c in coefficients:
-        if c is not None and not (is_number(c) and math.isfinite(c)):
-            raise ValueError(f"coefficients must be finite, got {c!r}")
-    return tuple(None if c is None else float(c) for c in coefficients)
+    if sigmas is not None:
+        check_plan(plan, Grid.of(sigmas))
+    return plan
 
 
-def read_grid(body: dict[str, Any]) -> Grid:
-    tracks = tuple(
-        Track(
-            tuple(t["sigmas"]),
-            t["prediction"],
-            None if t["alphas"] is None else tuple(t["alphas"]),
-            t["data"],
-        )
-        for t in body["tracks"]
-    )
-    keys = None if body["keys"] is None else tuple(body["keys"])
-    kept, regimes = tuple(body["kept"]), tuple(body["regimes"])
-    return Grid(tracks, kept, body["given"], regimes, body["lead"], keys)
+def check_plan(plan: Plan, grid: Grid) -> Plan:
+    """The plan, if it was made for a grid with these stages."""
+    if difference := plan.grid.difference(grid):
+        raise ValueError(f"the plan was made for {difference}: make the plan for this grid")
+    return plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from .checks import whole
 from .masks import check_mask
 from .outputs import flatten, keys_of, structure
-from .plan import Plan
+from .plan import Plan, given_plan
 from .record import Record, on_host
 from .refining import RefinedHistory, history_of
 from .report import Report, self_check
@@ -31,9 +32,10 @@ class Run:
             x = x + (sigmas[n + 1] - sigmas[n]) * v
         print(run.report)
 
-    `x` is needed only with space="data". Takes a Plan, or what Plan.of takes. Stage 0 starts a new
-    run. What the plan did not foresee (a stage off the grid, a changed shape, another `regime`)
-    runs the model, restarts the history where it must, and is counted and reported.
+    `x` is needed only with space="data". Takes what Plan.of takes, or a plan: a Plan, the path of
+    its JSON file, or plan= with the contents as a dict. Stage 0 starts a new run. What the plan did
+    not foresee (a stage off the grid, a changed shape, another `regime`) runs the model, restarts
+    the history where it must, and is counted and reported.
 
     mask    a boolean (or 0/1) tensor that broadcasts against the output, or one per slot (a dict
             where the output is one): which coordinates the statistics see (all are predicted); a
@@ -47,9 +49,10 @@ class Run:
 
     def __init__(
         self,
-        sigmas: Any,
+        sigmas: Any = None,
         budget: int | None = None,
         *,
+        plan: Plan | str | Path | Mapping[str, Any] | None = None,
         mask: Tensor | Sequence[Tensor | None] | Mapping[str, Tensor | None] | None = None,
         dtype: torch.dtype = torch.float32,
         reserve: int = 0,
@@ -57,11 +60,11 @@ class Run:
         **options: Any,
     ):
         self._reserve = Reserve(reserve)
-        if isinstance(sigmas, Plan):
-            if budget is not None or options:
-                given = ", ".join([*options, *["budget"] * (budget is not None)])
-                raise ValueError(f"a plan decides everything: leave out {given}")
-            self.plan = sigmas
+        if isinstance(sigmas, (Plan, str, Path)):
+            sigmas, plan = None, sigmas
+        if plan is not None:
+            others = [*options, *["budget"] * (budget is not None)]
+            self.plan = given_plan(plan, others, sigmas)
         else:
             check_options(options)
             planned = budget

@@ -4,14 +4,15 @@ the anchors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .grid import Grid, Track
+from .grid import Track
 from .outputs import flatten, keys_of, structure
 from .plan import Plan
 from .report import Report
@@ -25,7 +26,7 @@ def sample(
     sigmas: Any = None,
     budget: int | None = None,
     *,
-    plan: Plan | None = None,
+    plan: Plan | str | Path | Mapping[str, Any] | None = None,
     solver: str = "euler",
     mask: Any = None,
     dtype: torch.dtype = torch.float32,
@@ -44,6 +45,7 @@ def sample(
     those of Plan.of (speedup, anchors, rule, space, blocks, refine, prediction, alphas, data,
     regimes …).
 
+    plan          a Plan, the path of its JSON file, or the contents as a dict; instead of `options`
     velocity      what the solver integrates, after guidance. For structured x (tuple, list, dict)
                   it gets and returns the same structure, and a structure of σ where there are
                   several σ-grids.
@@ -61,13 +63,10 @@ def sample(
             "sample needs the σ-grid, or a plan that holds it: sample(velocity, x, sigmas, "
             "budget=10)"
         )
-    if plan is not None and sigmas is not None and not same_grid(sigmas, plan):
-        raise ValueError(
-            f"the plan was made for another σ-grid ({plan.grid.given} stages) than the one given"
-        )
     run = Run(
-        sigmas if plan is None else plan,
+        sigmas,
         budget,
+        plan=plan,
         mask=mask,
         dtype=dtype,
         reserve=reserve,
@@ -230,11 +229,6 @@ def check_state(x: Any) -> tuple[list[Tensor], Callable[[list[Tensor]], Any]]:
         if not leaf.dtype.is_floating_point:
             raise TypeError(f"x must be of a floating-point type, got {leaf.dtype}")
     return leaves, unflatten
-
-
-def same_grid(sigmas: Any, plan: Plan) -> bool:
-    other = sigmas if isinstance(sigmas, Grid) else Grid.of(sigmas)
-    return [t.sigmas for t in other.tracks] == [t.sigmas for t in plan.grid.tracks]
 
 
 def progress_bar(total: int) -> Any:

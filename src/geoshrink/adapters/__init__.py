@@ -17,7 +17,14 @@ _ADAPTERS: list[tuple[Knows, Attach]] = []
 
 
 def register_adapter(knows: Knows, attach: Attach) -> None:
-    """Teaches accelerate() a host: where knows(host), attach(host, **options) gives a Handle."""
+    """Teaches accelerate() a host.
+
+    knows    knows(host) says whether this adapter is for a host
+    attach   attach(host, budget=…, **options) hooks into it and returns a Handle
+    """
+    for name, function in (("knows", knows), ("attach", attach)):
+        if not callable(function):
+            raise TypeError(f"{name} must be a function of the host, got {function!r}")
     _ADAPTERS.insert(0, (knows, attach))
 
 
@@ -28,10 +35,21 @@ def accelerate(host: Any, budget: int | None = None, **options: Any) -> Handle:
         image = pipe("a lighthouse at dawn", num_inference_steps=50).images[0]
         print(handle.report)
 
-    Options are those of Plan.of (speedup, anchors, rule, space …), or plan=; without any, a
-    speed-up of 3. A second call on the same pipeline replaces the first. A context manager too.
+    A second call on the same pipeline replaces the first. The handle is a context manager, too.
+
+    budget      how many stages query the model; default: a third of them
+    options     speedup, anchors, rule, space, blocks, coefficients, refine: as in Plan.of
+    plan        in place of all these: a Plan, the path of its JSON file, or the contents as a dict
+    scheduler   what the host steps, and denoisers, the networks that it calls (modules, or names of
+                its components): where geoshrink does not recognise them by itself
     """
-    if options.get("scheduler") is not None:  # its parts are named: nothing to recognise
+    scheduler = options.get("scheduler")
+    if scheduler is not None:  # its parts are named: nothing to recognise
+        if not all(callable(getattr(scheduler, name, None)) for name in ("set_timesteps", "step")):
+            raise TypeError(
+                f"scheduler={scheduler!r} has no set_timesteps() and step(): give the scheduler "
+                "object that the pipeline steps"
+            )
         return _diffusers.attach(host, budget=budget, **options)
     for knows, attach in _ADAPTERS:
         if knows(host):

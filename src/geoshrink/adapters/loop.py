@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from ..grid import Grid
-from ..plan import Plan
+from ..plan import Plan, check_plan
 from ..report import Report
 from ..run import Run
 from .memory import Memory
-from .options import check_plan
 from .scheduling import read_ahead
 from .stack import stack
 from .standins import hollow, shapes

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..grid import Grid
-from ..plan import Plan
+from ..plan import Plan, given_plan
 from ..report import Report
 from ..run import check_options
 from .stages import Stages, check_regimes
@@ -33,7 +34,7 @@ def odeint(
     method: str | None = "euler",
     options: Mapping[str, Any] | None = None,
     event_fn: Callable | None = None,
-    plan: Plan | None = None,
+    plan: Plan | str | Path | Mapping[str, Any] | None = None,
     mask: Any = None,
     dtype: torch.dtype = torch.float32,
     with_report: bool = False,
@@ -73,7 +74,7 @@ def wrap(
     t: Any,
     budget: int | None = None,
     *,
-    plan: Plan | None = None,
+    plan: Plan | str | Path | Mapping[str, Any] | None = None,
     mask: Any = None,
     dtype: torch.dtype = torch.float32,
     **plan_options: Any,
@@ -121,15 +122,14 @@ def stages_of(
     times: list[float],
     reason: str | None,
     budget: int | None,
-    plan: Plan | None,
+    plan: Any,
     options: dict[str, Any],
 ) -> tuple[Plan, list[float], str | None]:
     """(plan, times, note) of the runs over these times."""
     check_options(options)
     if plan is not None:
-        if budget is not None or options:
-            raise ValueError("a plan decides everything: leave out the other options")
-        plan = check_regimes(plan, Grid.of(times))
+        others = [*options, *["budget"] * (budget is not None)]
+        plan = check_regimes(given_plan(plan, others), Grid.of(times))
     else:
         plan = Plan.of(times, budget, **options)
     return (plan if reason is None else Plan.of(times)), times, reason

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..grid import Grid
-from ..plan import Plan
+from ..plan import Plan, given_plan
 
 DEFAULT_SPEEDUP = 3.0
 OPTIONS = (
@@ -15,20 +14,18 @@ OPTIONS = (
 
 def check_options(budget: int | None, options: dict[str, Any]) -> dict[str, Any]:
     """The options of every run to come, tried on a grid of 50 steps so that errors come at once."""
-    if "plan" in options:
-        if budget is not None or len(options) > 1:
-            raise ValueError("a plan decides everything: leave out the other options")
-        return options
     if budget is not None:
         options = {**options, "budget": budget}
+    if "plan" in options:
+        return {"plan": given_plan(options["plan"], [name for name in options if name != "plan"])}
     if not {"budget", "speedup"} & set(options) and not isinstance(
         options.get("anchors"), (tuple, list)
     ):
         options = {**options, "speedup": DEFAULT_SPEEDUP}
     if "reserve" in options:
         raise TypeError(
-            f"reserve={options['reserve']!r} is for sample() and Run, where one loop asks one "
-            "model: give accelerate() the whole budget"
+            f"reserve={options['reserve']!r} is an option of sample() and Run only: give "
+            "accelerate() the whole budget"
         )
     unknown = set(options) - set(OPTIONS)
     if unknown:
@@ -49,14 +46,3 @@ def trial_grid(options: dict[str, Any]) -> list[float]:
     elif isinstance(anchors, (tuple, list)) and anchors:
         steps = max(steps, int(anchors[-1]) + 1)
     return [1 - i / steps for i in range(steps + 1)]
-
-
-def check_plan(plan: Plan, grid: Grid) -> Plan:
-    """The plan, if it was made for a grid like this one."""
-    mine, theirs = plan.grid.tracks[0].sigmas, grid.tracks[0].sigmas
-    if len(mine) != len(theirs) or max(abs(a - b) for a, b in zip(mine, theirs)) > 1e-3:
-        raise ValueError(
-            f"the plan was made for {plan.steps} stages from σ = {mine[0]:g}, this run has "
-            f"{grid.steps} from {theirs[0]:g}: make the plan for this grid"
-        )
-    return plan

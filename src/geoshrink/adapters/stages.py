@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from ..grid import Grid
-from ..plan import Plan
+from ..plan import Plan, check_plan
 from ..report import Report
 from ..run import Run
-from .options import check_plan
 
 FEW_STAGES = 5
 logger = logging.getLogger("geoshrink")

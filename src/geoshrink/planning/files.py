@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..plan import read_grid
+from ..grid import read_grid
 from .profiles import Batch, Profile, Trial
 
 VERSIONS = 1, 2
