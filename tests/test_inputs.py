@@ -37,8 +37,13 @@ class Scheduler:
     def step(self, model_output: Any, timestep: Any, sample: Any) -> Any: ...
 
 
+class Pipe:
+    def __init__(self):
+        self.scheduler, self.transformer = Scheduler(), nn.Linear(2, 2)
+
+
 def pipe() -> Any:
-    return SimpleNamespace(scheduler=Scheduler(), transformer=nn.Linear(2, 2))
+    return Pipe()
 
 
 # --- plans ------------------------------------------------------------------------------------
