@@ -20,10 +20,9 @@ from geoshrink.planning.gains import (
     hold_cell,
     perturbation,
 )
+from geoshrink.planning.planner import RULES, direct_plan
 from geoshrink.planning.profiling import profile_batch
-from geoshrink.planning.recipes import RULES, direct_plan
-from geoshrink.planning.regimes import Regime, coarse
-from geoshrink.planning.search import cheapest, shared
+from geoshrink.planning.search import Regime, cheapest, coarse, shared
 from geoshrink.planning.space import View, gram
 from geoshrink.planning.tournament import default_budgets
 from toy import shifted
@@ -185,8 +184,8 @@ def test_coarse_to_fine_comes_close_to_the_exact_search(monkeypatch):
     view = View.of(grid.tracks[0], products, "output", 0, steps)
     price = torch.linspace(9, 1, steps + 1, dtype=torch.float64)
     exact = Regime([view], [price]).search(["time"])
-    monkeypatch.setattr("geoshrink.planning.regimes.EXACT", 20)
-    monkeypatch.setattr("geoshrink.planning.regimes.COARSE", 14)
+    monkeypatch.setattr("geoshrink.planning.search.EXACT", 20)
+    monkeypatch.setattr("geoshrink.planning.search.COARSE", 14)
     regime = Regime([view], [price])
     for budget in (4, 6, 9):
         start = regime.search(["time"])[budget - 1]
@@ -205,7 +204,7 @@ def test_long_grids_are_searched_exactly_for_rules_of_two_anchors(kind, space, p
     view = View.of(grid.tracks[0], products, space, 0, T, parts)
     price = torch.linspace(9, 1, T + 1, dtype=torch.float64)
     exact = {rule: Regime([view], [price]).search([rule]) for rule in ("hold", "linear")}
-    monkeypatch.setattr("geoshrink.planning.regimes.EXACT", 5)
+    monkeypatch.setattr("geoshrink.planning.search.EXACT", 5)
     regime = Regime([view], [price])
     assert not regime.exact and not regime.exact_for(["time"])
     for rule, wanted in exact.items():

@@ -11,9 +11,9 @@ import geoshrink
 from geoshrink import Grid, Plan, Profile, Run, sample
 from geoshrink.planning.cells import Cells
 from geoshrink.planning.gains import gain_stages
-from geoshrink.planning.recipes import BASELINES
+from geoshrink.planning.planner import BASELINES
+from geoshrink.planning.runs import FULL
 from geoshrink.planning.space import View, between, gram, weights_of
-from geoshrink.planning.targets import FULL
 from geoshrink.planning.tournament import SLATES, converged, decibels
 from geoshrink.refining import refined_grid, refined_plan
 from geoshrink.solvers import SOLVERS

@@ -10,7 +10,7 @@ import torch
 
 import geoshrink
 from geoshrink import Plan, Profile
-from geoshrink.planning.pipelines import profile_pipeline
+from geoshrink.adapters.profiling import profile_pipeline
 
 pytest.importorskip("diffusers")
 
@@ -155,7 +155,7 @@ def test_a_profile_has_one_bar_and_says_its_memory_before(pipe, monkeypatch, cap
         def close(self) -> None:
             ticks.append(0)
 
-    monkeypatch.setattr("geoshrink.planning.counting.bar", Bar)
+    monkeypatch.setattr("geoshrink.planning.tournament.bar", Bar)
     pipe.set_progress_bar_config(disable=False)
     try:
         with counting(pipe) as calls:

@@ -12,8 +12,8 @@ from geoshrink import Grid, Plan, Profile, sample
 from geoshrink.planning import plan_for
 from geoshrink.planning.choosing import interpolated, leave_one_out
 from geoshrink.planning.files import KIND, digest
-from geoshrink.planning.profiles import Trial
-from geoshrink.planning.recipes import BASELINES, direct_plan
+from geoshrink.planning.planner import BASELINES, direct_plan
+from geoshrink.planning.runs import Trial
 from geoshrink.planning.tournament import SLATE, decibels, entrants
 from toy import SIZE, Toy, noise
 

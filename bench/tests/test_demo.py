@@ -52,7 +52,7 @@ def test_the_page_is_whole_and_alone(demo):
 
 
 def test_the_planned_method_and_the_curve_come_from_the_shipped_profile(tmp_path, monkeypatch):
-    from geoshrink.planning import ship
+    from geoshrink.zoo import profiles as ship
 
     def calibrate(*_: object, **__: object) -> None:
         raise AssertionError("the demo calibrates nothing")
@@ -74,7 +74,7 @@ def test_the_planned_method_and_the_curve_come_from_the_shipped_profile(tmp_path
 
 
 def test_the_profile_was_made_on_other_fruits_and_other_noise():
-    from geoshrink.planning.ship import shipped
+    from geoshrink.zoo.profiles import shipped
 
     profile, classes = shipped("fruit"), zoo.load("fruit").classes
     assert profile is not None and "class i·C//samples, noise of seed 10000" in profile.made

@@ -11,11 +11,11 @@ import torch
 
 from geoshrink import Plan, Profile, sample
 from geoshrink.cli import main
-from geoshrink.planning import ship
 from geoshrink.planning.choosing import budgets_of, interpolated
 from geoshrink.planning.files import KIND, VERSION, digest
-from geoshrink.planning.recipes import BASELINES
+from geoshrink.planning.planner import BASELINES
 from geoshrink_bench import zoo
+from geoshrink_bench.zoo import profiles as ship
 
 NAMES = (
     "fruit", "motion", "digits-audio", "digits-av", "objects", "fruit-latent", "fruit-epsilon",

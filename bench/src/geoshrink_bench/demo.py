@@ -19,10 +19,10 @@ from geoshrink.comparing import PAPER as PAPER
 from geoshrink.page import Anchors, Comparison, Page, Picture, Section, Table
 from geoshrink.plan import METHODS, Plan
 from geoshrink.planning import Profile
-from geoshrink.planning.ship import fitted
 from geoshrink.sampling import sample
 
 from . import zoo
+from .zoo.profiles import fitted
 
 PLANNED = "GeoShrink (planned)"
 

@@ -65,8 +65,10 @@ from . import acestep as _acestep  # noqa: E402
 from . import diffusers as _diffusers  # noqa: E402
 from . import hunyuan3d as _hunyuan3d  # noqa: E402
 from . import odehosts as _odehosts  # noqa: E402
+from . import profiling as _profiling  # noqa: E402
 from . import tangoflux as _tangoflux  # noqa: E402
 from . import trellis as _trellis  # noqa: E402
 
 for _adapter in (_diffusers, _hunyuan3d, _tangoflux, _acestep, _odehosts, _trellis):
     register_adapter(_adapter.knows, _adapter.attach)
+Handle.profiler = _profiling.profile_pipeline

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from torch import nn
 
+from ..planning import Profile
 from ..report import Report
-
-if TYPE_CHECKING:
-    from ..planning import Profile
 
 
 class Handle:
@@ -19,6 +17,9 @@ class Handle:
     denoisers  the networks whose calls are saved
     host       whose it is, as a weak reference, where profile() can run it
     """
+
+    #: profile_pipeline, set by the package: it makes handles itself, so they cannot import it.
+    profiler: ClassVar[Callable[..., Profile]]
 
     def __init__(
         self,
@@ -46,17 +47,15 @@ class Handle:
             profile = handle.profile(["a lighthouse", "a dog", …], num_inference_steps=50)
             handle = geoshrink.accelerate(pipe, plan=profile.plan(budget=10))
 
-        Options are those of planning.pipelines.profile_pipeline, or arguments of all calls.
+        Options are those of adapters.profiling.profile_pipeline, or arguments of all calls.
         """
-        from ..planning.pipelines import profile_pipeline
-
         host = None if self._host is None else self._host()
         if host is None:
             raise ValueError(
                 "this host cannot be profiled as a pipeline: profile the model itself, with "
                 "geoshrink.profile(velocity, noise, sigmas)"
             )
-        return profile_pipeline(host, calls, before=self.remove, **options)
+        return Handle.profiler(host, calls, before=self.remove, **options)
 
     def remove(self) -> None:
         self._remove()

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import comparing
+from ..adapters.recording import quiet_host
 from ..comparing import DIRECT, FULL, GEOSHRINK
 from ..page import Media
 from ..plan import METHODS
 from .compared import Compared, Outcome
 from .inputs import Settings, check_out
 from .made import Made, Scores
-from .pipeline import Call, Loaded, load, loaded, quiet
+from .pipeline import Call, Loaded, load, loaded
 from .running import Cost, measure
 from .showing import shown
 
@@ -132,7 +133,7 @@ def compare(
 
 
 def run_loaded(ready: Loaded, settings: Settings, out: Path, tqdm: Any, progress: bool) -> Compared:
-    with quiet(ready.host), tqdm(total=1, unit="call", disable=not progress) as bar:
+    with quiet_host(ready.host), tqdm(total=1, unit="call", disable=not progress) as bar:
         compared = Bench(ready, settings, bar).run()
     print(compared.table().text())
     print(f"samples, slider and charts: {compared.page().write(out)}")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -155,19 +153,3 @@ def arguments(
     if prompt in takes and not (settings.prompts or {prompt, "prompt_embeds"} & {*call}):
         raise ValueError(f"{kind} needs prompts: give --prompts or --prompts-file")
     return call
-
-
-@contextmanager
-def quiet(host: Any) -> Iterator[None]:
-    """No bar of the host's and no line of ours while compare's own bar stands."""
-    logger, name = logging.getLogger("geoshrink"), "_progress_bar_config"
-    level, before = logger.level, vars(host).get(name)
-    logger.setLevel(logging.ERROR)
-    vars(host)[name] = {**(before or {}), "disable": True}
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-        vars(host).pop(name)
-        if before is not None:
-            vars(host)[name] = before

@@ -11,16 +11,18 @@ Where the exact flow is the target, n runs over the middles of the stages k … 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from ..refining import refined_track
 from ..retention import Statistics, retention
 from ..rules import Rule
-from .space import View
+from .space import View, middles
 
 CALIBRATED = "calibrated"  # the paper's conditional optimum: one ω per stage, from the profile
+HOLD, LINEAR = PAIR_RULES = "hold", "linear"
 NUMBERS = 10_000_000  # in one array
 
 
@@ -105,3 +107,72 @@ class Products:
         samples, *pairs = self.statistics.D.shape
         count = max(1, NUMBERS // max(1, len(self.reach[0]) * pairs[0] * pairs[1]))
         return [slice(start, start + count) for start in range(0, samples, count)]
+
+
+class Pairs:
+    """The same costs from the two latest anchors j, k only, for rules that need no more.
+
+    ω does not depend on the sample under hold (0) and linear (λ), so the mean Gram matrix is
+    enough. With W the weights of errors at all stages and Q_l the factor by which Euler carries x
+    from stage s to l, the stages s … l − 1 alone have the weights W_l − Q_l·W_s: every product
+    follows from W·G and W·G·Wᵀ, which are made once. That makes long grids affordable.
+    """
+
+    def __init__(self, view: View, price: Tensor):
+        self.view, self.price = view, price
+        self.G = view.products.mean(0)
+        nodes = self.G[view.stages :] if view.parts else self.G
+        self.W = view.weights
+        self.WG = self.W @ nodes  # (l, row)
+        inner = nodes[:, view.stages :] if view.parts else nodes
+        self.WGW = self.W @ inner @ self.W.T
+        self.times = torch.tensor(node_times(view), dtype=torch.float64)
+        self.WT = self.W @ self.times
+        self.sums = self.W.sum(1)
+        self.sigmas = torch.tensor(view.track.sigmas, dtype=torch.float64)
+        self.carried = carried(view)
+
+    def costs(self, k: int, rule: str) -> Tensor:
+        """(j, l) for l = k + 1 … L."""
+        s = k if self.view.parts else k + 1
+        ends = slice(k + 1, None)
+        Q = self.carried(s)[k + 1 - s :]  # from s to each end
+        past = max(k, 1)
+        own = self.WG[ends] - Q[:, None] * self.WG[s]  # ⟨Σ W z_n, ·⟩
+        total = self.sums[ends] - Q * self.sums[s]
+        square = self.WGW.diagonal()[ends] - 2 * Q * self.WGW[ends, s] + Q * Q * self.WGW[s, s]
+        G = self.G
+        AA = (total**2 * G[k, k] - 2 * total * own[:, k] + square).clamp(min=0)
+        if rule == HOLD or k == 0:
+            return (AA * self.price[ends]).expand(past, -1)
+        A = total[:, None] * G[k, :past] - own[:, :past]  # ⟨A_l, z_j⟩
+        AD = (total * G[k, k] - own[:, k])[:, None] - A
+        S = (G[k, k] + G.diagonal()[:past] - 2 * G[k, :past]).clamp(min=0)
+        ahead = self.WT[ends] - Q * self.WT[s] - self.sigmas[k] * total  # Σ W·(t_n − σ_k)
+        span = self.sigmas[k] - self.sigmas[:past]
+        w = ahead[:, None] / torch.where(span == 0, torch.inf, span)
+        return ((AA[:, None] + w * (2 * AD + w * S)) * self.price[ends, None]).T
+
+
+def node_times(view: View) -> list[float]:
+    """Where λ is taken: the stages, or the middles of their parts."""
+    if not view.parts:
+        return list(view.track.sigmas[:-1])
+    return middles(refined_track(view.track, view.parts).sigmas)
+
+
+def carried(view: View) -> Callable[[int], Tensor]:
+    """s ↦ the factors by which an error of x at s arrives at s, s + 1 … L, in the view's space."""
+    weights, parts = view.weights, max(1, view.parts)
+    # x_{l+1} = p_l·x_l + …: p_l is how the weight of an earlier node changes from l to l + 1
+    ratios = [1.0]
+    for stage in range(1, view.stages):
+        before = weights[stage, : stage * parts]
+        place = int(before.abs().argmax())
+        ratios.append(float(weights[stage + 1, place] / before[place]) if before[place] else 1.0)
+    steps = torch.tensor(ratios, dtype=torch.float64)
+
+    def factors(start: int) -> Tensor:
+        return torch.cat([torch.ones(1, dtype=torch.float64), steps[start:].cumprod(0)])
+
+    return factors

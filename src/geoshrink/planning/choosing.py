@@ -8,23 +8,16 @@ the plan.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..checks import is_number
-from ..grid import Grid
 from ..plan import Plan
-from .profiles import Prediction, Profile, Trial
-from .recipes import BASELINES, DIRECT
-from .targets import FULL, REFINE, RUN
+from .planner import BASELINES, DIRECT, planner_of
+from .runs import FULL, REFINE, RUN, Runs, Trial
 from .tournament import SLATES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NO_RUNS = (
     "this profile has no real runs to predict from: profile.measure(velocity, noise, budgets) "
@@ -32,9 +25,30 @@ NO_RUNS = (
 )
 
 
-def best_plan(profile: Profile, budget: int, target: str = RUN, refine: int = 1) -> Plan:
+@dataclass(frozen=True)
+class Prediction:
+    """The quality to expect: dB of the full run's energy over the error's, mean over samples.
+
+    error    one standard error of that mean
+    recipe   how the plan is made
+    how      "measured" in real runs at this budget, leave-one-out; "interpolated" between real runs
+             at other budgets; "extrapolated" beyond them, which is not to be relied on; "carried
+             over" from another grid
+    """
+
+    budget: int
+    db: float
+    error: float
+    recipe: str
+    how: str
+
+    def __str__(self) -> str:
+        return f"{self.db:.1f} ± {self.error:.1f} dB ({self.how})"
+
+
+def best_plan(profile: Runs, budget: int, target: str = RUN, refine: int = 1) -> Plan:
     """The plan of the best recipe at this budget, with its prediction in words."""
-    planner = profile.planner_for(refine)
+    planner = planner_of(profile, refine)
     if budget >= profile.grid.steps and target == RUN:
         return Plan.of(profile.grid)
     if not profile.tried(target):
@@ -57,7 +71,7 @@ def best_plan(profile: Profile, budget: int, target: str = RUN, refine: int = 1)
     return replace(plan, mesh=words)
 
 
-def prediction(profile: Profile, budget: int, target: str = RUN) -> Prediction:
+def prediction(profile: Runs, budget: int, target: str = RUN) -> Prediction:
     if budget >= profile.grid.steps and target == RUN:
         return Prediction(budget, math.inf, 0.0, FULL, "measured")
     mine = [t for t in profile.trials if t.target == target and t.recipe != FULL]
@@ -85,11 +99,11 @@ def leave_one_out(trials: Sequence[Trial]) -> Prediction:
     return Prediction(winner.budget, float(scores.mean()), error, winner.recipe, "measured")
 
 
-def interpolated(profile: Profile, name: str, budget: int, target: str = RUN) -> Prediction | None:
+def interpolated(profile: Runs, name: str, budget: int, target: str = RUN) -> Prediction | None:
     """Surrogate plus what real runs at other budgets were off from it, over log B."""
     trials = [t for t in profile.trials if t.recipe == name and t.target == target]
     trials.sort(key=lambda t: t.budget)
-    planner = profile.planner_for(1 if target == RUN else REFINE)
+    planner = planner_of(profile, 1 if target == RUN else REFINE)
     surrogate = planner.surrogate(name, budget)
     if not trials or not math.isfinite(surrogate):
         return None
@@ -104,19 +118,19 @@ def interpolated(profile: Profile, name: str, budget: int, target: str = RUN) ->
     return Prediction(budget, surrogate + offset, error, name, how)
 
 
-def usable(profile: Profile, budget: int, target: str, refine: int) -> list[str]:
-    planner = profile.planner_for(refine)
+def usable(profile: Runs, budget: int, target: str, refine: int) -> list[str]:
+    planner = planner_of(profile, refine)
     return [n for n in (DIRECT, *SLATES[target]) if planner.named(n, budget) is not None]
 
 
-def budgets_of(profile: Profile, target: str = RUN) -> Sequence[int]:
+def budgets_of(profile: Runs, target: str = RUN) -> Sequence[int]:
     """To look through: all below T; on long grids, which take seconds each, those tried."""
-    if not profile.planner.exact:
+    if not planner_of(profile).exact:
         return sorted(profile.tried(target))
     return range(max(2, len(profile.grid.spans())), profile.grid.steps)
 
 
-def budget_for_target(profile: Profile, db: float | None, target: str = RUN) -> int:
+def budget_for_target(profile: Runs, db: float | None, target: str = RUN) -> int:
     """The smallest budget whose predicted quality reaches so many dB."""
     if not is_number(db) or isinstance(db, bool) or not math.isfinite(float(db)):  # type: ignore[arg-type]
         raise ValueError(f"target_db is a number of decibels, got {db!r}")
@@ -127,29 +141,8 @@ def budget_for_target(profile: Profile, db: float | None, target: str = RUN) -> 
         if e.db >= float(db):  # type: ignore[arg-type]
             return e.budget
     best = max(expected, key=lambda e: e.db)
-    among = f"below {profile.grid.steps}" if profile.planner.exact else "with real runs"
+    among = f"below {profile.grid.steps}" if planner_of(profile).exact else "with real runs"
     raise ValueError(
         f"no budget {among} is expected to reach {db:g} dB: the best is {best.db:.1f} dB with "
         f"{best.budget} calls; ask for less, or run every stage"
     )
-
-
-def plan_for(
-    profile: Profile | str | Path | None,
-    grid: Grid,
-    budget: int,
-    guidance: float | None = None,
-    model: str | None = None,
-) -> Plan:
-    """The plan of a profile that the library chose, or the default with a warning why.
-
-    For a profile that the user chose: profile.check, which is an error where it does not fit.
-    """
-    reason = "there is no profile of it"
-    if profile is not None:
-        found = profile if isinstance(profile, Profile) else Profile.load(profile)
-        reason = found.misfit(grid, guidance, model)
-        if reason is None:
-            return replace(found.plan(budget), grid=grid)
-    warnings.warn(f"planned without a profile, by the default: {reason}", UserWarning, stacklevel=2)
-    return Plan.of(grid, budget)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..page import Lines, Page, Series
-from .choosing import budgets_of, interpolated, prediction
-from .profiles import Prediction, Profile
-from .recipes import BASELINES
-from .targets import FULL, RUN, check_budget
+from .choosing import Prediction, budgets_of, interpolated, prediction
+from .planner import BASELINES
+from .runs import FULL, RUN, Runs, check_budget
 
 PLANNED = "planned"
 LEGEND = (
@@ -29,7 +28,7 @@ class Curve:
     note: str = ""
 
     @classmethod
-    def of(cls, profile: Profile, budgets: Sequence[int] | None = None, target: str = RUN) -> Curve:
+    def of(cls, profile: Runs, budgets: Sequence[int] | None = None, target: str = RUN) -> Curve:
         if budgets is None:
             least = max(4, len(profile.grid.spans()))
             half = max(least, profile.grid.steps // 2)
@@ -76,14 +75,15 @@ class Curve:
         )
 
 
-def of_method(profile: Profile, name: str, budget: int, target: str) -> Prediction | None:
+def of_method(profile: Runs, name: str, budget: int, target: str) -> Prediction | None:
     """A baseline's quality: its real runs at this budget, or between those at others."""
     if budget >= profile.grid.steps and target == RUN:
         return prediction(profile, budget)
-    found = interpolated(profile, name, budget, target)
-    mine = [t for t in profile.trials if t.recipe == name and t.target == target]
-    tried = any(t.budget == budget for t in mine)
-    return replace(found, how="measured") if found is not None and tried else found
+    for trial in profile.trials:
+        if (trial.recipe, trial.budget, trial.target) == (name, budget, target):
+            if not profile.origin:
+                return Prediction(budget, trial.mean, trial.error, name, "measured")
+    return interpolated(profile, name, budget, target)
 
 
 def show(p: Prediction | None) -> str:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..grid import read_grid
-from .profiles import Batch, Profile, Trial
+from .runs import Batch, Kind, Runs, Trial
 
 VERSIONS = 1, 2
 VERSION = VERSIONS[-1]
@@ -28,7 +28,7 @@ KIND, DIGEST = "geoshrink profile", "sha256"
 TYPES = {"<f8", "<f4"}
 
 
-def write(profile: Profile, file: str | Path, small: bool = False) -> None:
+def write(profile: Runs, file: str | Path, small: bool = False) -> None:
     """Written beside its place and then moved there: never half a file."""
     kind = "<f4" if small else "<f8"
     body = {
@@ -64,7 +64,7 @@ def write(profile: Profile, file: str | Path, small: bool = False) -> None:
         raise
 
 
-def read(file: str | Path, whole: bool = True) -> Profile:
+def read(kind: type[Kind], file: str | Path, whole: bool = True) -> Kind:
     """The profile in a file; one that is not whole is an error unless it is to be resumed."""
     try:
         body = json.loads(Path(file).read_text(encoding="utf-8"))
@@ -80,7 +80,8 @@ def read(file: str | Path, whole: bool = True) -> Profile:
     if recorded != digest(body) and (version, recorded) != (1, None):
         raise ValueError(f"{file} is damaged (its {DIGEST} is another one): profile again")
     try:
-        profile = parse(body)
+        profile = kind(**parse(body))
+        check(profile, body["samples"])
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise ValueError(f"{file} is damaged ({error!r}): profile again") from None
     if whole and not profile.complete:
@@ -91,7 +92,8 @@ def read(file: str | Path, whole: bool = True) -> Profile:
     return profile
 
 
-def parse(body: dict[str, Any]) -> Profile:
+def parse(body: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a profile."""
     grid = read_grid(body["grid"])
     batches = tuple(
         Batch(
@@ -103,31 +105,29 @@ def parse(body: dict[str, Any]) -> Profile:
     )
     guidance = body["guidance"]
     trials = (t | {"anchors": tuple(t["anchors"]), "db": tuple(t["db"])} for t in body["trials"])
-    profile = Profile(
-        grid,
-        batches,
-        tuple(body["stages"]),
-        body["model"],
-        tuple(guidance) if isinstance(guidance, list) else guidance,
-        body["dtype"],
-        tuple(Trial(**trial) for trial in trials),
-        body["complete"],
-        body.get("solver", "euler"),
-        body.get("origin", ""),
-        body.get("made", ""),
+    return dict(
+        grid=grid,
+        batches=batches,
+        stages=tuple(body["stages"]),
+        model=body["model"],
+        guidance=tuple(guidance) if isinstance(guidance, list) else guidance,
+        dtype=body["dtype"],
+        trials=tuple(Trial(**trial) for trial in trials),
+        complete=body["complete"],
+        solver=body.get("solver", "euler"),
+        origin=body.get("origin", ""),
+        made=body.get("made", ""),
     )
-    if profile.samples != body["samples"]:
-        raise ValueError(f"it names {body['samples']} samples and has {profile.samples}")
-    check_numbers(profile)
-    return profile
 
 
 def digest(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def check_numbers(profile: Profile) -> None:
-    """All finite, but for gains: they are NaN where nothing was perturbed."""
+def check(profile: Runs, samples: int) -> None:
+    """All numbers finite, but for gains, which are NaN where nothing was perturbed."""
+    if profile.samples != samples:
+        raise ValueError(f"it names {samples} samples and has {profile.samples}")
     for batch in profile.batches:
         if not all(t.isfinite().all() for t in (*batch.grams, *batch.energies)):
             raise ValueError("a product of its outputs is not finite")

@@ -5,29 +5,94 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ..plan import Plan
+from ..grid import Grid
+from ..plan import METHODS, Plan
 from ..rules import Rule
 from ..solvers import SOLVERS
-from .cells import CALIBRATED
+from .cells import CALIBRATED, LINEAR
 from .gains import track_of
-from .recipes import BASELINES, RECIPES, baseline
-from .regimes import Found, Regime, short
-from .search import shared
+from .runs import Runs
+from .search import Found, Regime, shared, short
 from .space import View
 
-if TYPE_CHECKING:
-    from .profiles import Profile
+RULES = ("hold", "chordal", "signed chordal", "time", "signed time", CALIBRATED)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Anchors by shortest path, every cell with the cheapest of these rules, in one space.
+
+    early   the gain is that of the samples where it is largest (root mean square over samples, not
+            geometric mean), which moves anchors towards the start
+    """
+
+    rules: tuple[str, ...]
+    space: str = "output"
+    early: bool = False
+
+    @property
+    def name(self) -> str:
+        rule = self.rules[0] if len(self.rules) == 1 else "any rule"
+        more = [f"{self.space} space"] * (self.space != "output") + ["early"] * self.early
+        return ", ".join([rule, *more])
+
+
+#: Holding is the same in both spaces under Euler, so it is listed once.
+RECIPES: dict[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in [
+        Recipe(("hold",)),
+        Recipe(("time",), early=True),
+        Recipe((LINEAR,)),
+        Recipe((LINEAR,), "data"),
+        *(Recipe(r, s) for s in ("output", "data") for r in [(x,) for x in RULES[1:]] + [RULES]),
+    ]
+}
+
+DIRECT, PUBLISHED, SIGMA, AUTO = "direct", "published", "σ-geometric", "auto"
+BASELINES = (DIRECT, PUBLISHED, SIGMA, AUTO)
+MESHES = {
+    PUBLISHED: METHODS["paper"],
+    SIGMA: dict(anchors="sigma", rule="signed chordal"),
+    AUTO: METHODS["default"],
+}
+
+
+def baseline(name: str, grid: Grid, budget: int, refine: int = 1) -> Plan | None:
+    """A plan that needs no profile; None where there is none at this budget."""
+    if name == DIRECT:
+        return direct_plan(grid, budget)
+    if budget < min(4, grid.steps) or (
+        refine > 1 and any(track.prediction == "v" for track in grid.tracks)
+    ):
+        return None
+    return Plan.of(grid, budget, refine=refine, **MESHES[name])
+
+
+def direct_plan(grid: Grid, budget: int) -> Plan:
+    """Direct step reduction on the grid's own stages: hold from stages i·T/B, to the nearest.
+
+    Under Euler this is the solver on these stages alone; B dividing T makes it the shorter grid of
+    the same spacing. A regime's first stage takes the place of the nearest.
+    """
+    stages = [round(i * grid.steps / budget) for i in range(budget)]
+    for start in (start for start in grid.regimes if start not in stages):
+        free = [s for s in stages[1:] if s not in grid.regimes]
+        stages[stages.index(min(free, key=lambda s: abs(s - start)))] = start
+    mesh = "direct: the solver's own steps between equally spaced"
+    plan = Plan.of(grid, anchors=sorted(stages), rule="hold")
+    return Plan(plan.grid, plan.anchors, plan.rules, mesh=mesh)
 
 
 class Planner:
     """refine   1: plans come close to the solver's own T steps; more: to the exact flow"""
 
-    def __init__(self, profile: Profile, refine: int = 1):
+    def __init__(self, profile: Runs, refine: int = 1):
         self.profile, self.grid, self.refine = profile, profile.grid, refine
         self.regimes: dict[tuple[int, str, bool, int], Regime] = {}
         self.found: dict[tuple[str, int], Found] = {}
@@ -177,3 +242,15 @@ def one_thread() -> Iterator[None]:
 def decibel(cost: float) -> float:
     """−10·log10; 300 dB stand for no error at all."""
     return -10 * math.log10(max(cost, 1e-30))
+
+
+def planner_of(profile: Runs, refine: int = 1) -> Planner:
+    """The searches of a profile, which remembers them."""
+    if not profile.complete:
+        raise ValueError(
+            "this profile is not whole: profiling was interrupted; call profile(…, file=…) again "
+            "with the same file, and it goes on"
+        )
+    if refine not in profile._planners:
+        profile._planners[refine] = Planner(profile, refine)
+    return profile._planners[refine]

@@ -2,85 +2,26 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import torch
-from torch import Tensor
+from typing import Any
 
 from ..grid import Grid
 from ..plan import Plan
-from .gains import fitted_gains
-from .targets import FULL, RUN, TARGETS, check_budget, check_target
-
-if TYPE_CHECKING:
-    from .curve import Curve
-    from .planner import Planner
-
-FEWEST = 4  # samples
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Samples that were run together.
-
-    grams      one (samples, T + 1, T + 1) per slot: of the noise and the outputs
-    energies   one (samples,) per slot: ‖x‖² at the end of the full run
-    gains      one (stages, samples) per slot
-    """
-
-    grams: tuple[Tensor, ...]
-    energies: tuple[Tensor, ...]
-    gains: tuple[Tensor, ...]
-
-    @property
-    def samples(self) -> int:
-        return len(self.energies[0])
+from .choosing import Prediction, best_plan, budget_for_target, prediction
+from .curve import Curve
+from .files import read, write
+from .planner import Planner, planner_of
+from .resampling import resampled
+from .runs import RUN, TARGETS, Runs, check_budget, check_target
+from .tournament import measured
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A real run of a plan on the calibration samples: dB of each against the target."""
-
-    recipe: str
-    budget: int
-    anchors: tuple[int, ...]
-    surrogate: float
-    db: tuple[float, ...]
-    target: str = RUN
-
-    @property
-    def mean(self) -> float:
-        return sum(self.db) / len(self.db)
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The quality to expect: dB of the full run's energy over the error's, mean over samples.
-
-    error    one standard error of that mean
-    recipe   how the plan is made
-    how      "measured" in real runs at this budget, leave-one-out; "interpolated" between real runs
-             at other budgets; "extrapolated" beyond them, which is not to be relied on; "carried
-             over" from another grid
-    """
-
-    budget: int
-    db: float
-    error: float
-    recipe: str
-    how: str
-
-    def __str__(self) -> str:
-        return f"{self.db:.1f} ± {self.error:.1f} dB ({self.how})"
-
-
-@dataclass(frozen=True)
-class Profile:
+class Profile(Runs):
     """Full runs on a few calibration samples, as products of their outputs.
 
         profile = geoshrink.profile(velocity, noise, sigmas)
@@ -96,57 +37,14 @@ class Profile:
     made              by which command and from which weights, in words
     """
 
-    grid: Grid
-    batches: tuple[Batch, ...]
-    stages: tuple[int, ...]
-    model: str = ""
-    guidance: float | tuple[float, float] | None = None
-    dtype: str = "float32"
-    trials: tuple[Trial, ...] = ()
-    complete: bool = True
-    solver: str = "euler"
-    origin: str = ""
-    made: str = ""
-    _planners: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
-
-    @property
-    def samples(self) -> int:
-        return sum(batch.samples for batch in self.batches)
-
-    @property
-    def slots(self) -> int:
-        return len(self.batches[0].grams)
-
-    @cached_property
-    def grams(self) -> tuple[Tensor, ...]:
-        return tuple(torch.cat(parts) for parts in zip(*(b.grams for b in self.batches)))
-
-    @cached_property
-    def energies(self) -> tuple[float, ...]:
-        """E‖x_end‖² of every slot."""
-        return tuple(float(torch.cat(p).mean()) for p in zip(*(b.energies for b in self.batches)))
-
-    def gains(self, slot: int = 0, early: bool = False) -> np.ndarray:
-        """a(σ) at the grid points 0 … T; `early`: of the samples where it is largest."""
-        measured = torch.cat([b.gains[slot] for b in self.batches], 1).numpy()
-        return fitted_gains(self.grid, self.stages, measured, slot, early)
-
     @property
     def planner(self) -> Planner:
         """The searches for plans close to the full run; they are remembered."""
-        return self.planner_for(1)
+        return planner_of(self)
 
     def planner_for(self, refine: int) -> Planner:
-        if not self.complete:
-            raise ValueError(
-                "this profile is not whole: profiling was interrupted; call profile(…, file=…) "
-                "again with the same file, and it goes on"
-            )
-        if refine not in self._planners:
-            from .planner import Planner
-
-            self._planners[refine] = Planner(self, refine)
-        return self._planners[refine]
+        """The searches on a grid refined so many times, for plans close to the exact flow."""
+        return planner_of(self, refine)
 
     def plan(
         self,
@@ -164,8 +62,6 @@ class Profile:
                   "flow": to the exact flow, of which the full run is an approximation, too
         refine    for "flow": steps in place of each of the solver's, 8 unless said
         """
-        from .choosing import best_plan, budget_for_target
-
         if (budget is None) == (target_db is None):
             raise ValueError(
                 f"give a budget or a target_db, one of them; got {budget!r} and {target_db!r}"
@@ -177,8 +73,6 @@ class Profile:
 
     def predict(self, budget: int, target: str = RUN) -> Prediction:
         """The quality that plan(budget) is expected to have."""
-        from .choosing import prediction
-
         check_target(target, None, self.solver)
         return prediction(self, check_budget(budget, self.grid), target)
 
@@ -191,31 +85,22 @@ class Profile:
         quiet: bool = False,
     ) -> Profile:
         """The profile with real runs at these budgets, on the samples it was made from."""
-        from .tournament import measured
-
         check_target(target, None, self.solver)
         return measured(self, velocity, noise, budgets, target, quiet)
 
     def curve(self, budgets: Sequence[int] | None = None, target: str = RUN) -> Curve:
         """Predicted quality against budget: planned, published, σ-geometric and direct."""
-        from .curve import Curve
-
         check_target(target, None, self.solver)
         return Curve.of(self, budgets, target)
 
     def resample(self, sigmas: Any, **options: Any) -> Profile:
         """The profile on another grid of the same model: another number of steps or shift."""
-        from .resampling import resampled
-
-        grid = sigmas if isinstance(sigmas, Grid) else Grid.of(sigmas, **options)
-        return resampled(self, grid)
+        return resampled(self, Grid.of(sigmas, **options))
 
     def misfit(
         self, grid: Grid | None = None, guidance: float | None = None, model: str | None = None
     ) -> str | None:
         """Why a run is not what was profiled; None where it is, as far as both are known."""
-        from .fitting import misfit
-
         return misfit(self, grid, guidance, model)
 
     def check(
@@ -230,25 +115,11 @@ class Profile:
 
     def save(self, file: str | Path, small: bool = False) -> None:
         """As JSON; `small` keeps seven digits of the matrices, enough for the same plans."""
-        from .files import write
-
         write(self, file, small)
 
     @classmethod
     def load(cls, file: str | Path) -> Profile:
-        from .files import read
-
-        return read(file)
-
-    def with_trials(self, trials: Sequence[Trial]) -> Profile:
-        """These trials in place of those at the same budgets, for the same target."""
-        new = {(t.budget, t.target) for t in trials}
-        kept = tuple(t for t in self.trials if (t.budget, t.target) not in new)
-        return replace(self, trials=(*kept, *trials), _planners=self._planners)
-
-    def tried(self, target: str) -> set[int]:
-        """The budgets with real runs."""
-        return {t.budget for t in self.trials if t.target == target and t.recipe != FULL}
+        return read(cls, file)
 
     def __str__(self) -> str:
         name = f"{self.model}, " if self.model else ""
@@ -264,3 +135,69 @@ class Profile:
             f"profile{part}: {name}{self.grid.steps} stages{guidance}, {self.samples} samples, "
             f"{self.dtype}; {runs}"
         )
+
+
+def plan_for(
+    profile: Profile | str | Path | None,
+    grid: Grid,
+    budget: int,
+    guidance: float | None = None,
+    model: str | None = None,
+) -> Plan:
+    """The plan of a profile that the library chose, or the default with a warning why.
+
+    For a profile that the user chose: profile.check, which is an error where it does not fit.
+    """
+    reason = "there is no profile of it"
+    if profile is not None:
+        found = profile if isinstance(profile, Profile) else Profile.load(profile)
+        reason = found.misfit(grid, guidance, model)
+        if reason is None:
+            return replace(found.plan(budget), grid=grid)
+    warnings.warn(f"planned without a profile, by the default: {reason}", UserWarning, stacklevel=2)
+    return Plan.of(grid, budget)
+
+
+def misfit(
+    profile: Runs, grid: Grid | None, guidance: float | None, model: str | None
+) -> str | None:
+    """Why a run is not what was profiled; None where it is, as far as both are known."""
+    if model and profile.model and model != profile.model:
+        return f"it is of the model {profile.model!r}, not {model!r}"
+    if grid is not None and (reason := grid_misfit(profile.grid, grid)):
+        return f"its σ-grid is another one ({reason})"
+    if guidance is not None and profile.guidance is not None:
+        low, high = pair(profile.guidance)
+        if not low - 1e-6 <= guidance <= high + 1e-6:
+            seen = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+            return f"it was made at guidance {seen}, this run has {guidance:g}"
+    return None
+
+
+def grid_misfit(mine: Grid, theirs: Grid) -> str | None:
+    """What differs between the grid of a profile and that of a run, as "mine, not theirs"."""
+    kinds = [[track.prediction for track in grid.tracks] for grid in (mine, theirs)]
+    if kinds[0] != kinds[1]:
+        return f"{', '.join(kinds[0])} outputs, not {', '.join(kinds[1])}"
+    if mine.regimes != theirs.regimes:
+        return f"regimes from stages {mine.regimes}, not {theirs.regimes}"
+    return mine.difference(theirs)
+
+
+def pair(guidance: float | Sequence[float]) -> tuple[float, float]:
+    if isinstance(guidance, (int, float)):
+        return float(guidance), float(guidance)
+    low, high = guidance
+    return float(low), float(high)
+
+
+def check_guidance(guidance: Any) -> float | tuple[float, float] | None:
+    if guidance is None:
+        return None
+    try:
+        low, high = pair(guidance)
+    except (TypeError, ValueError):
+        low, high = math.nan, math.nan
+    if not (math.isfinite(low) and low <= high < math.inf):
+        raise ValueError(f"guidance is a number or a range (low, high), got {guidance!r}")
+    return low if low == high else (low, high)

@@ -7,7 +7,7 @@ taken in blocks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,18 @@ from torch import Tensor
 from ..grid import Grid
 from ..outputs import flatten
 from ..sampling import check_state, sample
-from .counting import Counter, Velocity, batches_of
-from .fitting import alike, check_guidance
+from .files import read
 from .gains import STAGES, check_stages, gain_stages, measure_gain, perturbation, remainder
-from .profiles import FEWEST, Batch, Profile
+from .profiles import Profile, check_guidance, grid_misfit
+from .runs import FEWEST, RUN, Batch, check_target
 from .space import gram
-from .targets import RUN, check_target
 from .tournament import (
+    Counter,
+    Velocity,
     affordable,
+    batches_of,
+    begin,
+    changed,
     default_budgets,
     full_run,
     hold_tournaments,
@@ -34,7 +38,7 @@ from .tournament import (
 
 SOLVERS = ("euler", "ab2", "dpm++2m")  # linear, with one output a stage
 #: Of a profile: what must be the same for profiling to go on.
-SAME = ("model", "guidance", "dtype", "stages", "solver")
+FACTS = ("model", "guidance", "dtype", "stages", "solver")
 RUNS = 10  # full runs that a profile costs at most, unless budgets are given
 
 
@@ -61,16 +65,15 @@ def profile(
     budgets           at which plans are tried in real runs; () leaves that out, None tries three
                       or fewer, within ten full runs for everything
     model, guidance   kept with the profile, to tell whether it fits a run; guidance may be a range
-    file              written after every batch; where it is there already, profiling goes on
+    file              written after every batch; if it exists, profiling goes on from it. One model
+                      call per batch in it tells whether it is of this model
     perturbed         from how many stages the gains are measured
     target            "run": plans are tried for closeness to the full run. "flow": to the exact
                       flow, which costs four more full runs, and the tournament is not cut
     solver            "euler", "ab2" or "dpm++2m": what the plans will run under
     options           of Grid.of: prediction, alphas, data, regimes
     """
-    if isinstance(sigmas, Grid) and options:
-        raise ValueError(f"a Grid knows its {', '.join(options)}: leave them out")
-    grid = sigmas if isinstance(sigmas, Grid) else Grid.of(sigmas, **options)
+    grid = Grid.of(sigmas, **options)
     pairs = batches_of(velocity, noise)
     samples = sum(len(flatten(x)[0][0]) for _, x in pairs)
     if samples < FEWEST:
@@ -84,7 +87,9 @@ def profile(
     start = Profile(
         grid, (), stages, model, check_guidance(guidance), kind, complete=False, solver=solver
     )
-    found = start if file is None else resumed(start, file, pairs)
+    found = start
+    if file is not None:
+        found = resumed(start, file, len(pairs), lambda i: begin(*pairs[i], grid))
     wanted = default_budgets(grid) if budgets is None else tuple(budgets)
     tried_before = found.tried(target)
     if found.complete and (tried_before if budgets is None else not {*budgets} - tried_before):
@@ -162,33 +167,29 @@ def check_finite(leaves: Sequence[Tensor], where: str) -> None:
 def resumed(
     start: Profile,
     file: str | Path,
-    pairs: Sequence[tuple[Velocity, Any]],
-    same: Sequence[str] = SAME,
+    batches: int,
+    begun: Callable[[int], Iterable[list[list[Tensor]]]],
+    same: Sequence[str] = FACTS,
 ) -> Profile:
-    """What the file has of this very profile; `start` where there is no file."""
-    from .files import read
+    """What the file has of this very profile; `start` where there is no file.
 
+    batches   how many are profiled; begun(i) yields how batch i begins, for changed()
+    """
     if not Path(file).exists():
         return start
-    found = read(file, whole=False)
+    found = read(Profile, file, whole=False)
     other = [name for name in same if getattr(found, name) != getattr(start, name)]
-    if not alike(found.grid, start.grid):
+    if grid_misfit(found.grid, start.grid):
         other.append("σ-grid")
-    for batch, (_, x) in zip(found.batches, pairs):
-        norms = [t.detach().cpu().double().flatten(1).square().sum(1) for t in flatten(x)[0]]
-        known = [products[:, 0, 0] for products in batch.grams]
-        if [n.shape for n in norms] != [k.shape for k in known] or not all(
-            torch.allclose(n, k, rtol=1e-9) for n, k in zip(norms, known)
-        ):
-            other.append("noise")
-            break
-    if len(found.batches) > len(pairs):
+    if len(found.batches) > batches:
         other.append("number of batches")
+    elif not other and (strange := changed(found, begun)):
+        other.append(strange)
     if other:
         raise ValueError(
             f"{file} is of another profile (its {', '.join(other)} differ): "
             "give another file, or remove it"
         )
-    if len(found.batches) < len(pairs):  # what was tried, was tried on fewer samples
+    if len(found.batches) < batches:  # what was tried, was tried on fewer samples
         return replace(found, complete=False, trials=())
     return found

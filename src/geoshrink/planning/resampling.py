@@ -15,11 +15,11 @@ from torch import Tensor
 
 from ..grid import Grid
 from .gains import gain_stages, track_of
-from .profiles import Batch, Profile
+from .runs import Batch, Kind, Runs
 from .space import between
 
 
-def resampled(profile: Profile, grid: Grid) -> Profile:
+def resampled(profile: Kind, grid: Grid) -> Kind:
     """The profile on another grid: another number of steps, another shift."""
     kinds = [[t.prediction for t in g.tracks] for g in (profile.grid, grid)]
     if kinds[0] != kinds[1] or bool(profile.grid.regimes) != bool(grid.regimes):
@@ -57,7 +57,7 @@ def rows_between(old: Grid, new: Grid, slot: int) -> Tensor:
     return rows
 
 
-def nearest_stages(profile: Profile, grid: Grid) -> dict[int, int]:
+def nearest_stages(profile: Runs, grid: Grid) -> dict[int, int]:
     """{place among the measured stages: the new stage as far along}, each new stage once."""
     far = [np.asarray(g.tracks[g.lead].tau) for g in (profile.grid, grid)]
     was, now = (np.abs(tau - tau[0]) for tau in far)
@@ -69,7 +69,7 @@ def nearest_stages(profile: Profile, grid: Grid) -> dict[int, int]:
     return found
 
 
-def subset(profile: Profile, samples: Sequence[int]) -> Profile:
+def subset(profile: Kind, samples: Sequence[int]) -> Kind:
     """The profile as these of its samples alone would have given it, but for the tried anchors."""
     chosen = list(samples)
     batch = Batch(
@@ -82,7 +82,7 @@ def subset(profile: Profile, samples: Sequence[int]) -> Profile:
     return replace(profile, batches=(batch,), trials=trials, origin=origin, _planners={})
 
 
-def pooled(profiles: Sequence[Profile], grid: Grid) -> Profile:
+def pooled(profiles: Sequence[Kind], grid: Grid) -> Kind:
     """One profile of several models for a grid: each sample by its own scale, the gain of its model
     at stages common to all; nothing tried.
     """

@@ -1,12 +1,121 @@
-"""The cheapest anchors: a shortest path over states (i, j, k), the three latest anchors."""
+"""The cheapest anchors of a regime: a shortest path over the latest anchors, in one space."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from .cells import PAIR_RULES, Cells, Pairs
+from .space import View
+
+EXACT = 100  # stages of a regime up to which every set of anchors is searched
+COARSE = 48  # stages of a longer one that are searched first: the most anchors it may have
+NEAR = 12  # of its stages that a cell may span when it is searched closer: four anchors' worth
+
+
+class Found(NamedTuple):
+    """The cheapest anchors of a recipe, a rule for each, and Σ a²·E‖e‖² over the energy."""
+
+    cost: float
+    anchors: tuple[int, ...]
+    rules: tuple[str, ...]
+
+
+class Regime:
+    """The stages of one regime, in one space: what the cells cost, and the cheapest anchors.
+
+    Up to EXACT stages every set of anchors is searched, above only for rules that need no more than
+    the two latest anchors. For the others a coarse choice of stages is searched first, then the
+    neighbourhood of what was found, ever closer.
+    """
+
+    def __init__(self, views: Sequence[View], importance: Sequence[Tensor], paired: bool = True):
+        self.views, self.importance, self.paired = views, importance, paired
+        self.stages = views[0].stages
+        self.exact = short(self.stages)
+        self.tables: dict[str, list[Tensor]] = {}
+        self.allowed = range(self.stages) if self.exact else coarse(self.stages)
+
+    def cells(self, allowed: Sequence[int], place: int, near: int | None = None) -> Cells:
+        return Cells(self.views, self.importance, allowed, place, near)
+
+    def costs(
+        self, rules: Sequence[str], allowed: Sequence[int], near: int | None = None
+    ) -> dict[str, list[Tensor]]:
+        """For every rule and anchor, (i, j, l); cells wider than `near` are out of reach."""
+        tables: dict[str, list[Tensor]] = {rule: [] for rule in rules}
+        for k in range(len(allowed)):
+            cells = self.cells(allowed, k, near)
+            for rule in rules:
+                some = cells.costs(rule).float()
+                (past, _, ends), most = some.shape, max(k, 1)
+                every = some.new_full((most, most, len(allowed) - k), torch.inf)
+                every[most - past :, most - past :, :ends] = some
+                tables[rule].append(every)
+        return tables
+
+    def exact_for(self, rules: Sequence[str]) -> bool:
+        return self.exact or (self.paired and all(rule in PAIR_RULES for rule in rules))
+
+    def search(self, rules: Sequence[str], budget: int | None = None) -> list[Found]:
+        """The cheapest anchors for 1, 2, … of them; on long grids as many as the budget."""
+        if not self.exact and self.exact_for(rules) and len(rules) == 1:
+            slots = [Pairs(view, price) for view, price in zip(self.views, self.importance)]
+            found = cheapest_pairs(slots, self.stages, rules, min(budget or COARSE, self.stages))
+            return [Found(cost, anchors, (*rules,) * len(anchors)) for cost, anchors in found]
+        missing = [rule for rule in rules if rule not in self.tables]
+        if missing:
+            self.tables |= self.costs(missing, self.allowed)
+        return found_among(self.allowed, {rule: self.tables[rule] for rule in rules})
+
+    def refined(self, rules: Sequence[str], found: Found) -> Found:
+        step = 0 if self.exact_for(rules) else self.stages // COARSE
+        count = len(found.anchors)
+        while step:
+            near = {a + d for a in found.anchors[1:] for d in (-step, 0, step)}
+            allowed = [0, *sorted(a for a in near if 0 < a < self.stages)]
+            tables = self.costs(rules, allowed, NEAR)
+            found = min(found, found_among(allowed, tables, count)[count - 1])
+            step //= 2
+        return found
+
+
+def short(stages: int) -> bool:
+    """Whether every set of anchors is searched in a regime of so many stages."""
+    return stages <= EXACT
+
+
+def most_anchors(stages: int) -> int:
+    """That a plan may have in a regime of so many stages."""
+    return stages if short(stages) else len(coarse(stages))
+
+
+def coarse(stages: int) -> list[int]:
+    """Half of them evenly apart, half denser towards the start."""
+    even = np.linspace(0, stages - 1, COARSE // 2)
+    early = np.geomspace(1, stages - 1, COARSE // 2)
+    return sorted({0, *np.rint([*even, *early]).astype(int).tolist()})
+
+
+def found_among(
+    allowed: Sequence[int], tables: dict[str, list[Tensor]], most: int | None = None
+) -> list[Found]:
+    """The cheapest anchors among the allowed stages, each cell with the cheapest of the rules."""
+    rules = list(tables)
+    least = [torch.stack(list(costs)).amin(0) for costs in zip(*tables.values())]
+    found = []
+    for cost, places in cheapest(least, most or len(allowed)):
+        ends, chosen = (*places, len(allowed)), []
+        for n, k in enumerate(places):
+            cell = places[max(n - 2, 0)], places[max(n - 1, 0)], ends[n + 1] - k - 1
+            chosen.append(min(rules, key=lambda rule: float(tables[rule][k][cell])))
+        found.append(Found(cost, tuple(allowed[k] for k in places), tuple(chosen)))
+    return found
 
 
 def cheapest(costs: Sequence[Tensor], most: int) -> list[tuple[float, tuple[int, ...]]]:
@@ -64,3 +173,36 @@ def shared(parts: Sequence[Sequence[float]], budget: int) -> tuple[int, ...]:
             "anchors"
         )
     return best[budget][1]
+
+
+def cheapest_pairs(
+    slots: Sequence[Pairs], stages: int, rules: Sequence[str], most: int
+) -> list[tuple[float, tuple[int, ...]]]:
+    """[(cost, anchors)] for 1 … most anchors, each cell with the cheaper of the rules. Exact."""
+    reached = torch.full((most, stages, stages), torch.inf)  # (b − 1, k, j)
+    back = torch.zeros((most, stages, stages), dtype=torch.int16)
+    ended = torch.full((most,), torch.inf)
+    last = torch.zeros((most, 2), dtype=torch.int64)
+    reached[0, 0, 0] = 0.0
+    for k in range(stages):
+        past, deep = max(k, 1), min(most, k + 1)
+        each = [torch.stack([s.costs(k, rule) for s in slots]).sum(0) for rule in rules]
+        costs = torch.stack(each).amin(0).float()  # (j, l)
+        total = reached[:deep, k, :past, None] + costs
+        value, j = total.min(1)  # (b, l)
+        better = value[:, -1] < ended[:deep]
+        ended[:deep] = torch.where(better, value[:, -1], ended[:deep])
+        ends = torch.stack([torch.full_like(j[:, -1], k), j[:, -1]], 1)
+        last[:deep] = torch.where(better[:, None], ends, last[:deep])
+        further = min(deep, most - 1)
+        reached[1 : further + 1, k + 1 :, k] = value[:further, :-1]
+        back[1 : further + 1, k + 1 :, k] = j[:further, :-1].to(torch.int16)
+    found = []
+    for b in range(most):
+        k, j = last[b].tolist()
+        anchors = [k]
+        for layer in range(b, 0, -1):
+            anchors.append(j)
+            k, j = j, int(back[layer, k, j])
+        found.append((float(ended[b]), tuple(reversed(anchors))))
+    return found

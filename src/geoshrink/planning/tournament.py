@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,22 +15,23 @@ from ..grid import Grid
 from ..outputs import flatten
 from ..plan import Plan
 from ..refining import refined_grid
-from ..sampling import sample
-from .counting import Counter, batches_of
-from .profiles import Profile, Trial
-from .recipes import BASELINES
-from .regimes import EXACT, most_anchors
-from .targets import FLOW, FULL, REFINE, RUN, check_budget
+from ..report import size
+from ..sampling import check_state, sample
+from .planner import BASELINES, Planner, planner_of
+from .runs import FLOW, FULL, REFINE, RUN, Kind, Runs, Trial, check_budget
+from .search import EXACT, most_anchors
+from .space import gram
 
-if TYPE_CHECKING:
-    from .planner import Planner
-
+Velocity = Callable[[Any, Any], Any]
 #: The recipes that enter. The surrogate finds anchors but ranks rules wrongly: real runs must.
 SLATE = ("time", "time, early", "time, data space", "chordal", "any rule")
 SLATES = {
     RUN: SLATE,
     FLOW: ("time", "time, data space", "linear", "linear, data space", "chordal", "any rule"),
 }
+#: The products at the beginning of two runs of one model are the same up to this much: noise up to
+#: its rounding in a small file, outputs up to another order of summation.
+SAME = {"noise": 1e-6, "first outputs": 1e-4}
 CONVERGED = 4  # times the grid is refined for the exact flow, with AB2
 PARTS = (7, 5, 2.5)  # of the stages, or of 100: the budgets tried unless others are asked for
 
@@ -46,7 +48,7 @@ def default_budgets(grid: Grid) -> tuple[int, ...]:
 
 
 def affordable(
-    profile: Profile, budgets: Sequence[int], calls: int | None, target: str = RUN
+    profile: Runs, budgets: Sequence[int], calls: int | None, target: str = RUN
 ) -> dict[int, int]:
     """{budget: model calls of its tournament}, those already held and too dear left out."""
     tried, most = profile.tried(target), sum(most_anchors(b - a) for a, b in profile.grid.spans())
@@ -64,13 +66,13 @@ def affordable(
 
 
 def measured(
-    profile: Profile,
+    profile: Kind,
     velocity: Any,
     noise: Any,
     budgets: Sequence[int],
     target: str = RUN,
     quiet: bool = False,
-) -> Profile:
+) -> Kind:
     """The profile with a tournament at each budget; the full runs are made once more."""
     pairs = batches_of(velocity, noise)
     given = [len(flatten(x)[0][0]) for _, x in pairs]
@@ -78,6 +80,11 @@ def measured(
         raise ValueError(
             f"the profile was made from batches of {[b.samples for b in profile.batches]} samples, "
             f"got {given}: give the velocity and noise that it was made from"
+        )
+    if strange := changed(profile, lambda i: begin(*pairs[i], profile.grid)):
+        raise ValueError(
+            f"this is not what was profiled (the {strange} differ): give the velocity and noise "
+            "that the profile was made from"
         )
     tried = affordable(profile, budgets, None, target)
     steps = profile.grid.steps
@@ -87,12 +94,50 @@ def measured(
         return hold_tournaments(profile, pairs, ends, [*tried], counter, target)
 
 
+class Begun(Exception):
+    """Ends a run after its first output."""
+
+
+def begin(velocity: Velocity, x: Any, grid: Grid) -> Iterator[list[list[Tensor]]]:
+    """The beginning of a run, slot by slot: its noise; then, for one model call, its output, too."""
+
+    def stop(x: Any, sigma: Any) -> Any:
+        raise Begun(velocity(x, sigma))
+
+    noise = [leaf.detach().cpu() for leaf in flatten(x)[0]]
+    yield [[leaf] for leaf in noise]
+    try:
+        sample(stop, x, grid)
+    except Begun as begun:
+        outputs = flatten(begun.args[0])[0]
+        yield [[leaf, v.detach().cpu()] for leaf, v in zip(noise, outputs)]
+
+
+def changed(profile: Runs, begun: Callable[[int], Iterable[list[list[Tensor]]]]) -> str | None:
+    """Which beginning of batch i, of what begun(i) yields, is not the one that was profiled.
+
+    A profile on another grid than its runs has outputs between theirs: only its noise is compared.
+    """
+    for i, batch in enumerate(profile.batches):
+        for what, slots in zip(("noise", *["first outputs"] * (not profile.origin)), begun(i)):
+            firsts = [gram(rows) for rows in slots]
+            known = [g[:, : len(rows), : len(rows)] for g, rows in zip(batch.grams, slots)]
+            if [g.shape for g in firsts] != [g.shape for g in known]:
+                return what
+            for first, g in zip(firsts, known):
+                norms = g.diagonal(dim1=1, dim2=2).sqrt()
+                scale = norms[:, :, None] * norms[:, None]
+                if ((first - g).abs() > SAME[what] * scale).any():
+                    return what
+    return None
+
+
 def reference_calls(steps: int, target: str) -> int:
     """What the exact flow costs beside the full run."""
     return CONVERGED * steps if target == FLOW else 0
 
 
-def full_run(profile: Profile, velocity: Any, x: Any) -> Any:
+def full_run(profile: Runs, velocity: Any, x: Any) -> Any:
     return sample(velocity, x, profile.grid, solver=profile.solver)
 
 
@@ -102,16 +147,16 @@ def converged(velocity: Any, x: Any, grid: Grid, times: int = CONVERGED) -> Any:
 
 
 def hold_tournaments(
-    profile: Profile,
+    profile: Kind,
     pairs: Sequence[tuple[Any, Any]],
     ends: Sequence[Any],
     budgets: Sequence[int],
     counter: Counter,
     target: str = RUN,
-) -> Profile:
+) -> Kind:
     """`ends` are the results of the full runs, one per pair of velocity and noise."""
     trials, scores = [], {}
-    planner = profile.planner_for(1 if target == RUN else REFINE)
+    planner = planner_of(profile, 1 if target == RUN else REFINE)
     goals = ends
     if target == FLOW and budgets:
         goals = [converged(counter.counted(v), x, profile.grid) for v, x in pairs]
@@ -149,3 +194,67 @@ def decibels(x: Any, end: Any) -> Tensor:
         ratios.append(torch.where(off > 0, off / energy, off).cpu())
     ratio = torch.stack(ratios).mean(0)
     return -10 * ratio.clamp(min=1e-30).log10()
+
+
+class Counter:
+    """Counts calls, by tick() or of what counted() hands out; a bar where tqdm is installed."""
+
+    def __init__(
+        self, calls: int, grid: Grid, pairs: Sequence[tuple[Any, Any]], quiet: bool = False
+    ):
+        self.calls, self.done, self.bar = calls, 0, None
+        runs = calls / grid.steps / len(pairs)
+        held = max(sum(t.nbytes for t in flatten(x)[0]) for _, x in pairs) * (grid.steps + 1)
+        self.words = (
+            f"profiling: at most {calls} model calls ({runs:.1f} full runs), "
+            f"{size(held)} of host memory"
+        )
+        self.quiet = quiet
+
+    def __enter__(self) -> Counter:
+        if not self.quiet:
+            print(self.words, file=sys.stderr)
+            self.bar = bar(self.calls)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def counted(self, velocity: Velocity) -> Velocity:
+        def counting(x: Any, sigma: Any) -> Any:
+            output = velocity(x, sigma)
+            self.tick()
+            return output
+
+        return counting
+
+    def tick(self) -> None:
+        self.done += 1
+        if self.bar is not None:
+            self.bar.update()
+
+
+def bar(total: int) -> Any:
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        return None
+    return tqdm(total=total, unit="call", desc="profile")
+
+
+def batches_of(velocity: Any, noise: Any) -> list[tuple[Velocity, Any]]:
+    several = isinstance(velocity, (list, tuple))
+    if several and (not isinstance(noise, (list, tuple)) or len(noise) != len(velocity)):
+        given = f"{len(noise)}" if isinstance(noise, (list, tuple)) else "one"
+        raise ValueError(f"{len(velocity)} velocities need as many noises, got {given}")
+    pairs = list(zip(velocity, noise)) if several else [(velocity, noise)]
+    if not pairs:
+        raise ValueError("there is nothing to profile: velocity and noise are empty lists")
+    for v, x in pairs:
+        if not callable(v):
+            raise TypeError(f"velocity must be callable as velocity(x, σ), got {v!r}")
+        for leaf in check_state(x)[0]:
+            if leaf.ndim < 2:
+                raise ValueError(f"noise needs a sample axis first, got shape {tuple(leaf.shape)}")
+    return pairs

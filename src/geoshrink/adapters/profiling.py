@@ -18,16 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from .calls import Calls, check_call, check_plain, check_run
-from .counting import Counter
-from .gains import STAGES, check_stages, gain_stages, perturbation
-from .profiles import FEWEST, Batch, Profile, Trial
-from .profiling import RUNS, SAME, resumed
-from .recording import Beginning, Recorder
-from .space import gram
-from .targets import RUN
-from .tournament import SLATE, affordable, decibels, default_budgets, entrants
+from ..planning import Profile
+from ..planning.gains import STAGES, check_stages, gain_stages, perturbation
+from ..planning.profiling import FACTS, RUNS, resumed
+from ..planning.runs import FEWEST, RUN, Batch, Trial
+from ..planning.space import gram
+from ..planning.tournament import SLATE, Counter, affordable, decibels, default_budgets, entrants
+from .recording import Beginning, Calls, Recorder, check_call, check_plain, check_run, quiet_host
 
 EULER = 1e-3  # a step that differs by less, relative to its length, is Euler's
 
@@ -54,14 +53,12 @@ def profile_pipeline(
     file      written after every run that counts; where it is there already, profiling goes on
     before    called when the arguments have been checked, and nothing has run
     """
-    from ..compare.pipeline import quiet as without_bars
-
     runs = check_call(pipe, calls, options, target)
     check_stages(perturbed)
     before()
     check_plain(pipe)
     each = Calls(pipe, runs, seed)
-    with without_bars(pipe):
+    with quiet_host(pipe):
         begun = [each.run(i, kind=Beginning) for i in range(len(runs))]
         start = started(pipe, runs, begun, perturbed)
         found = start if file is None else resumed_pipeline(start, file, begun)
@@ -132,17 +129,13 @@ def started(
 
 def resumed_pipeline(start: Profile, file: str | Path, begun: Sequence[Recorder]) -> Profile:
     """What the file has of these calls: the same noise, and nearly the same first outputs."""
-    same = [name for name in SAME if name != "solver"]  # not known before a full run
-    pairs: list[Any] = [(None, recorder.start[0]) for recorder in begun]
-    found = resumed(start, file, pairs, [*same, "made"])
-    for batch, recorder in zip(found.batches, begun):
-        first = gram([*recorder.start])
-        if start.grid.kept[0] == 0 and not torch.allclose(batch.grams[0][:, :2, :2], first, 1e-4):
-            raise ValueError(
-                f"{file} is of another profile (the first outputs of its calls differ): give "
-                "another file, or remove it"
-            )
-    return found
+    same = [name for name in FACTS if name != "solver"]  # not known before a full run
+
+    def begin(i: int) -> list[list[list[Tensor]]]:
+        x, output = begun[i].start
+        return [[[x]], *[[[x, output]]] * (start.grid.kept[0] == 0)]
+
+    return resumed(start, file, len(begun), begin, [*same, "made"])
 
 
 def with_call(found: Profile, calls: Calls, i: int) -> Profile:

@@ -11,9 +11,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .profiles import Profile
-from .ship import SAMPLES, fitted, profiled
-from .targets import check_budget, check_target
+from .adapters.profiling import profile_pipeline
+from .compare import Settings, read_kwargs, read_prompts
+from .compare.inputs import check_device
+from .compare.manners import PIPELINE as MANNER
+from .compare.pipeline import load as load_host
+from .planning import Profile
+from .planning.runs import check_budget, check_target
+from .zoo import load
+from .zoo.profiles import SAMPLES, fitted, profiled
+from .zoo.recipes import RECIPES
 
 #: Options of one kind of model, which are an error for the other.
 ZOO, PIPELINE = ("samples", "shift"), ("prompts", "prompts_file", "dtype", "kwargs")
@@ -43,10 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from geoshrink_bench.zoo.recipes import RECIPES
-
-    from ..compare.inputs import check_device
-
     if args.budget is not None and args.target_db is not None:
         raise ValueError(f"give --budget {args.budget} or --target-db {args.target_db}, not both")
     asked = args.budget is not None or args.target_db is not None
@@ -78,8 +81,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def of_zoo(args: argparse.Namespace) -> Profile:
-    from geoshrink_bench.zoo import load
-
     model = load(args.model, args.device or "cpu")
     if args.samples is not None and args.samples < 1:
         raise ValueError(f"--samples must be at least 1, got {args.samples}")
@@ -99,11 +100,6 @@ def of_zoo(args: argparse.Namespace) -> Profile:
 
 def of_pipeline(args: argparse.Namespace) -> Profile:
     """A profile of what `geoshrink compare` takes, where it is a diffusers pipeline."""
-    from ..compare import Settings, read_kwargs, read_prompts
-    from ..compare.manners import PIPELINE as MANNER
-    from ..compare.pipeline import load
-    from .pipelines import profile_pipeline
-
     if args.prompts and args.prompts_file:
         raise ValueError("give --prompts or --prompts-file, not both")
     prompts = read_prompts(args.prompts_file) if args.prompts_file else args.prompts or ()
@@ -117,7 +113,7 @@ def of_pipeline(args: argparse.Namespace) -> Profile:
         device=args.device,
         kwargs=read_kwargs(args.kwargs or "{}"),
     )
-    loaded = load(settings)
+    loaded = load_host(settings)
     if loaded.manner is not MANNER:
         raise ValueError(
             f"{loaded.kind} is not called as a diffusers pipeline is: profile the model itself, "

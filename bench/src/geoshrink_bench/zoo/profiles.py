@@ -1,10 +1,10 @@
 """Profiles that come with the zoo's models, beside their weights: NAME.profile.json.
 
     geoshrink plan motion --samples 32 --out motion.json     # or benchmarks/planning.py
-    python -m geoshrink.planning.ship motion motion.json "geoshrink plan motion --samples 32"
+    python -m geoshrink_bench.zoo.profiles motion motion.json "geoshrink plan motion --samples 32"
 
-Each is of its model's judged setting, in single precision, and names the command and the weights it
-was made from. zoo_plan() takes it where it fits, else warns and gives the default.
+Each is made at its model's judged setting, is stored in single precision, and names the command and
+the weights that it was made from. zoo_plan() uses it if it fits, else warns and gives the default.
 """
 
 from __future__ import annotations
@@ -15,22 +15,18 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..grid import Grid
-from ..plan import Plan
-from .choosing import plan_for
-from .profiles import Profile
-from .profiling import profile
-
-if TYPE_CHECKING:
-    from geoshrink_bench.zoo import Model
+from geoshrink.grid import Grid
+from geoshrink.plan import Plan
+from geoshrink.planning import Profile, plan_for, profile
+from .model import Model, find, load
 
 SAMPLES = 16
 
 
 def shipped(name: str) -> Profile | None:
-    """The profile that comes with a model; None where there is none, or it is of other weights."""
+    """The profile that comes with a model; None if there is none or it is of other weights."""
     file = place(name)
     if file is None or not file.is_file():
         return None
@@ -43,7 +39,7 @@ def shipped(name: str) -> Profile | None:
 
 
 def fitted(name: str, grid: Grid, guidance: float) -> tuple[Profile | None, str]:
-    """The profile that comes with a model, where it fits a run; else None, and why."""
+    """(the profile that comes with a model, ""), or (None, why it does not fit the run)."""
     found = shipped(name)
     if found is None:
         return None, f"there is none for {name}"
@@ -52,8 +48,6 @@ def fitted(name: str, grid: Grid, guidance: float) -> tuple[Profile | None, str]
 
 
 def place(name: str) -> Path | None:
-    from geoshrink_bench.zoo.model import find
-
     try:
         return Path(str(find(name, None))) / f"{name}.profile.json"
     except FileNotFoundError:
@@ -94,7 +88,7 @@ def profiled(
 
 
 def ship(model: Model, file: str | Path, command: str) -> Path:
-    """Puts a profile beside the weights of its model, which must be run as it is judged."""
+    """Puts a profile of a model at its judged setting beside its weights."""
     found, to = Profile.load(file), place(model.name)
     at = model.judged_at
     found.check(model.grid(interval=at.get("interval")), at["guidance"], model.name)
@@ -106,15 +100,11 @@ def ship(model: Model, file: str | Path, command: str) -> Path:
 
 def weights_of(name: str) -> str:
     """The recorded sha256 of a model's weights."""
-    from geoshrink_bench.zoo.model import find
-
     facts = (find(name, None) / f"{name}.json").read_text(encoding="utf-8")
     return json.loads(facts)["sha256"]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    from geoshrink_bench.zoo import load
-
     parser = argparse.ArgumentParser(description="Put a profile beside the weights of its model.")
     parser.add_argument("model")
     parser.add_argument("file", type=Path, help="the profile")

@@ -1,0 +1,141 @@
+"""Runs: what the full runs of a profile leave behind, and the trials of plans; numbers only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..checks import whole
+from ..grid import Grid
+from .gains import fitted_gains
+
+RUN, FLOW = TARGETS = "run", "flow"  # what a plan aims at: the solver's full run, the exact flow
+REFINE = 8  # times the grid is refined for the exact flow, by default
+FULL = "every stage"  # the recipe of a plain full run
+FEWEST = 4  # samples
+Kind = TypeVar("Kind", bound="Runs")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples that were run together.
+
+    grams      one (samples, T + 1, T + 1) per slot: of the noise and the outputs
+    energies   one (samples,) per slot: ‖x‖² at the end of the full run
+    gains      one (stages, samples) per slot
+    """
+
+    grams: tuple[Tensor, ...]
+    energies: tuple[Tensor, ...]
+    gains: tuple[Tensor, ...]
+
+    @property
+    def samples(self) -> int:
+        return len(self.energies[0])
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A real run of a plan on the calibration samples: dB of each against the target."""
+
+    recipe: str
+    budget: int
+    anchors: tuple[int, ...]
+    surrogate: float
+    db: tuple[float, ...]
+    target: str = RUN
+
+    @property
+    def mean(self) -> float:
+        return sum(self.db) / len(self.db)
+
+    @property
+    def error(self) -> float:
+        """One standard error of the mean."""
+        return float(np.std(self.db, ddof=1)) / math.sqrt(len(self.db))
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The fields of a Profile, which documents them, and what follows from them directly."""
+
+    grid: Grid
+    batches: tuple[Batch, ...]
+    stages: tuple[int, ...]
+    model: str = ""
+    guidance: float | tuple[float, float] | None = None
+    dtype: str = "float32"
+    trials: tuple[Trial, ...] = ()
+    complete: bool = True
+    solver: str = "euler"
+    origin: str = ""
+    made: str = ""
+    _planners: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def samples(self) -> int:
+        return sum(batch.samples for batch in self.batches)
+
+    @property
+    def slots(self) -> int:
+        return len(self.batches[0].grams)
+
+    @cached_property
+    def grams(self) -> tuple[Tensor, ...]:
+        return tuple(torch.cat(parts) for parts in zip(*(b.grams for b in self.batches)))
+
+    @cached_property
+    def energies(self) -> tuple[float, ...]:
+        """E‖x_end‖² of every slot."""
+        return tuple(float(torch.cat(p).mean()) for p in zip(*(b.energies for b in self.batches)))
+
+    def gains(self, slot: int = 0, early: bool = False) -> np.ndarray:
+        """a(σ) at the grid points 0 … T; `early`: of the samples where it is largest."""
+        measured = torch.cat([b.gains[slot] for b in self.batches], 1).numpy()
+        return fitted_gains(self.grid, self.stages, measured, slot, early)
+
+    def with_trials(self: Kind, trials: Sequence[Trial]) -> Kind:
+        """These trials in place of those at the same budgets, for the same target."""
+        new = {(t.budget, t.target) for t in trials}
+        kept = tuple(t for t in self.trials if (t.budget, t.target) not in new)
+        return replace(self, trials=(*kept, *trials), _planners=self._planners)
+
+    def tried(self, target: str) -> set[int]:
+        """The budgets with real runs."""
+        return {t.budget for t in self.trials if t.target == target and t.recipe != FULL}
+
+
+def check_budget(budget: Any, grid: Grid) -> int:
+    budget = whole(budget, "budget")
+    least = max(2, len(grid.spans()))
+    if budget < min(least, grid.steps):
+        raise ValueError(f"budget {budget} is too small: a plan needs at least {least} anchors")
+    return min(budget, grid.steps)
+
+
+def check_target(target: Any, refine: int | None, solver: str) -> int:
+    """How many times the grid is refined."""
+    if target not in TARGETS:
+        raise ValueError(
+            f'unknown target {target!r}; "run" is the result of the solver\'s own steps, "flow" '
+            "the exact flow"
+        )
+    if target == RUN:
+        if refine not in (None, 1):
+            raise ValueError(
+                f"refine={refine!r} is for target='flow': refined steps leave the solver's own run"
+            )
+        return 1
+    if solver != "euler":
+        raise ValueError(f"target='flow' refines Euler; this profile is of solver={solver!r}")
+    refine = REFINE if refine is None else whole(refine, "refine")
+    if not 2 <= refine <= 64:
+        raise ValueError(f"refine is a number from 2 to 64, got {refine}")
+    return refine
