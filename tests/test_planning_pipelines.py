@@ -118,7 +118,7 @@ def test_an_interrupted_profile_goes_on_with_the_call_it_was_at(pipe, found, tmp
     with pytest.raises(ValueError, match=r"interrupted: call profile\(…, file=…\)"):
         Profile.load(file)
     for more, why in (
-        (dict(calls=[CALLS[1], CALLS[0]]), "the first outputs of its calls differ"),
+        (dict(calls=[CALLS[1], CALLS[0]]), "its first outputs differ"),
         (dict(calls=CALLS, seed=5), "its noise differ"),
         (dict(calls=CALLS, perturbed=4), "its stages differ"),
     ):
@@ -276,7 +276,7 @@ def test_refine_is_an_option_of_accelerate_and_reserve_is_not(pipe, found):
     assert torch.equal(*made)
     with pytest.raises(ValueError, match=r"refine is how many steps replace one, .* got 0"):
         geoshrink.accelerate(pipe, budget=6, refine=0)
-    with pytest.raises(TypeError, match=r"reserve=2 is for sample\(\) and Run"):
+    with pytest.raises(TypeError, match=r"reserve=2 is an option of sample\(\) and Run only"):
         geoshrink.accelerate(pipe, budget=6, reserve=2)
     assert "step" not in pipe.scheduler.__dict__
 

@@ -257,10 +257,58 @@ def test_an_interrupted_profile_goes_on_where_it_stopped(tmp_path):
     resumed = geoshrink.profile(toys, noises, SIGMAS, file=file, quiet=True)
     whole = geoshrink.profile([Toy(), Toy()], noises, SIGMAS, quiet=True)
     assert resumed.samples == 5 and resumed.trials == whole.trials
-    assert toys[1].calls - toys[0].calls == sum(STEPS - n for n in whole.stages)
+    again = 1  # call tells whether a batch in the file is of this model
+    assert toys[1].calls - toys[0].calls == sum(STEPS - n for n in whole.stages) - again
     calls = toys[0].calls
     assert geoshrink.profile(toys, noises, SIGMAS, file=file).trials == whole.trials
-    assert toys[0].calls == calls  # a whole file is not run again
+    assert toys[0].calls == calls + again  # a whole file is not run again
+
+
+def test_a_file_of_another_model_is_refused(tmp_path):
+    """Was: with the same noise model B got the plan of A, and A's decibels as measured."""
+    file, mine, other = tmp_path / "a.json", Toy(), Toy(seed=3)
+    profile = geoshrink.profile(mine, noise(), SIGMAS, budgets=[6], file=file, quiet=True)
+    with pytest.raises(ValueError, match=r"another profile \(its first outputs differ\)"):
+        geoshrink.profile(other, noise(), SIGMAS, budgets=[6], file=file, quiet=True)
+    with pytest.raises(ValueError, match=r"not what was profiled \(the first outputs differ"):
+        profile.measure(other, noise(), [8], quiet=True)
+    with pytest.raises(ValueError, match=r"not what was profiled \(the noise differ"):
+        profile.measure(mine, noise(seed=9), [8], quiet=True)
+    assert other.calls == 2
+    profile.save(file, small=True)
+    assert 8 in Profile.load(file).measure(mine, noise(), [8], quiet=True).tried("run")
+
+
+def test_the_curve_s_error_of_a_measured_baseline_is_its_own(made):
+    """Was: the error of interpolating between budgets, ± 6.3 where the standard error was 0.1."""
+    budget = min(made.tried("run"))
+    curve = made.curve([budget])
+    for name in BASELINES:
+        (trial,) = (t for t in made.trials if (t.recipe, t.budget) == (name, budget))
+        (found,) = curve.methods[name]
+        assert found.how == "measured" and found.db == pytest.approx(trial.mean)
+        own = torch.tensor(trial.db).double().std() / math.sqrt(len(trial.db))
+        assert found.error == pytest.approx(float(own), rel=1e-5)
+    carried = made.resample(SIGMAS).curve([budget])
+    assert {p.how for (p,) in carried.methods.values()} == {"carried over"}
+
+
+@pytest.mark.parametrize(
+    ("sigmas", "options", "message"),
+    [
+        ("x", {}, "σ-grid"),
+        ([80.0, 10.0, 1.0, 0.0], {}, r"σ from 80 to 0, .* profiled from 1 to 0"),
+        (SIGMAS[::-1], {"data": 1.0}, r"σ from 0 to 1, .* profiled from 1 to 0"),
+        ((SIGMAS, SIGMAS), {}, "2 σ-grids"),
+        (SIGMAS, {"regimes": [5]}, "1 regimes"),
+        (SIGMAS[1:], {"prediction": "epsilon", "alphas": "flow"}, "epsilon"),
+        (Grid.of(SIGMAS), {"data": 0.0}, "a Grid knows its data"),
+    ],
+    ids=["text", "range", "direction", "slots", "regimes", "prediction", "options of a Grid"],
+)
+def test_a_profile_is_not_resampled_to_a_grid_of_another_kind(made, sigmas, options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        made.resample(sigmas, **options)
 
 
 def flipped(text: str) -> str:
@@ -348,7 +396,7 @@ def test_profiles_that_do_not_fit_a_run(made):
     for options, reason in [
         (dict(model="other"), "of the model 'toy', not 'other'"),
         (dict(guidance=4.0), "made at guidance 2, this run has 4"),
-        (dict(grid=Grid.of(SIGMAS[::2])), r"its σ-grid is another one \(20 stages, this run 10\)"),
+        (dict(grid=Grid.of(SIGMAS[::2])), r"its σ-grid is another one \(20 stages, not 10\)"),
     ]:
         with pytest.raises(ValueError, match=reason):
             made.check(**options)

@@ -79,10 +79,9 @@ def of_method(profile: Runs, name: str, budget: int, target: str) -> Prediction 
     """A baseline's quality: its real runs at this budget, or between those at others."""
     if budget >= profile.grid.steps and target == RUN:
         return prediction(profile, budget)
-    for trial in profile.trials:
+    for trial in () if profile.origin else profile.trials:
         if (trial.recipe, trial.budget, trial.target) == (name, budget, target):
-            if not profile.origin:
-                return Prediction(budget, trial.mean, trial.error, name, "measured")
+            return Prediction(budget, trial.mean, trial.error, name, "measured")
     return interpolated(profile, name, budget, target)
 
 

@@ -21,14 +21,7 @@ from .space import between
 
 def resampled(profile: Kind, grid: Grid) -> Kind:
     """The profile on another grid: another number of steps, another shift."""
-    kinds = [[t.prediction for t in g.tracks] for g in (profile.grid, grid)]
-    if kinds[0] != kinds[1] or bool(profile.grid.regimes) != bool(grid.regimes):
-        raise ValueError(
-            f"a profile of {kinds[0]} outputs and {len(profile.grid.regimes)} switches cannot be "
-            f"resampled to {kinds[1]} and {len(grid.regimes)}: profile the model on that grid"
-        )
-    if grid.steps < 2:
-        raise ValueError(f"a profile is resampled to two stages or more, got {grid.steps}")
+    check_kind(profile.grid, grid)
     rows = [rows_between(profile.grid, grid, i) for i in range(profile.slots)]
     places = nearest_stages(profile, grid)
     batches = tuple(
@@ -44,14 +37,40 @@ def resampled(profile: Kind, grid: Grid) -> Kind:
     return replace(profile, grid=grid, batches=batches, stages=stages, origin=origin, _planners={})
 
 
+def check_kind(old: Grid, new: Grid) -> None:
+    """Refuses a grid on which the profiled outputs say nothing."""
+    reason = None
+    if new.steps < 2:
+        reason = f"{new.steps} stage, and two are the fewest"
+    elif len(new.tracks) != len(old.tracks):
+        reason = f"{len(new.tracks)} σ-grids, not {len(old.tracks)}"
+    elif len(new.regimes) != len(old.regimes):
+        reason = f"{len(new.regimes)} regimes beside the first, not {len(old.regimes)}"
+    for was, now in zip(old.tracks, new.tracks):
+        if was.prediction != now.prediction:
+            reason = f"{now.prediction} outputs, not {was.prediction}"
+        begun, ended = was.sigmas[0], was.sigmas[-1]
+        spare = abs(begun - was.sigmas[1])  # grids of fewer or more steps may begin so much earlier
+        low, high = min(begun, ended) - spare, max(begun, ended) + spare
+        inside = low <= min(now.sigmas) and max(now.sigmas) <= high
+        if not inside or (now.sigmas[0] > now.sigmas[-1]) != (begun > ended):
+            reason = (
+                f"σ from {now.sigmas[0]:g} to {now.sigmas[-1]:g}, and the model was profiled from "
+                f"{begun:g} to {ended:g}"
+            )
+    if reason is not None:
+        raise ValueError(
+            f"this profile cannot be resampled: the new grid has {reason}; profile the model on "
+            "that grid"
+        )
+
+
 def rows_between(old: Grid, new: Grid, slot: int) -> Tensor:
     """(T' + 1, T + 1): the noise, then the outputs at the new stages; regimes do not mix."""
     steps = old.steps
     rows = torch.zeros(new.steps + 1, steps + 1, dtype=torch.float64)
     rows[0, 0] = 1.0
     was, now = (track_of(g, slot).sigmas for g in (old, new))
-    if len(old.regimes) != len(new.regimes):
-        raise ValueError(f"regimes {new.regimes} cannot be made of {old.regimes}: profile anew")
     for (a, b), (c, d) in zip(old.spans(), new.spans()):
         rows[c + 1 : d + 1, a + 1 : b + 1] = between(was[a:b], now[c:d])
     return rows

@@ -99,7 +99,7 @@ class Begun(Exception):
 
 
 def begin(velocity: Velocity, x: Any, grid: Grid) -> Iterator[list[list[Tensor]]]:
-    """The beginning of a run, slot by slot: its noise; then, for one model call, its output, too."""
+    """The beginning of a run, slot by slot: its noise; then, after one model call, its output."""
 
     def stop(x: Any, sigma: Any) -> Any:
         raise Begun(velocity(x, sigma))
