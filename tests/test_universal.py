@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import geoshrink
 from geoshrink import Grid, Plan
 from geoshrink.adapters.options import DEFAULT_SPEEDUP, check_options
-from geoshrink.universal import FIRST, MOST, UNIVERSAL, Shape, even_stages, universal_anchors
+from geoshrink.universal import MOST, UNIVERSAL, Shape, even_stages, universal_anchors
 
 modest = settings(deadline=None, max_examples=20)
 
@@ -42,7 +42,7 @@ def cost(tau: list[float], anchors: tuple[int, ...], shape: Shape) -> float:
     total, T = 0.0, len(tau) - 1
     for q, k in enumerate(anchors):
         end = anchors[q + 1] if q + 1 < len(anchors) else T
-        before = y(tau[anchors[q - 1]]) if q else y(tau[0]) - FIRST
+        before = y(tau[anchors[q - 1]]) if q else y(tau[0]) - 1.0
         e = 0.0
         for n in range(k + 1, end):
             now = y(tau[n])

@@ -56,7 +56,7 @@ def test_other_steps_and_shifts_without_another_profile(made, steps, shift, tmp_
 def test_what_cannot_be_resampled_is_refused(made):
     with pytest.raises(ValueError, match="cannot be resampled"):
         made.resample([0.9 * s for s in shifted(12)], prediction="epsilon", alphas="vp")
-    with pytest.raises(ValueError, match="1: profile the model on that grid"):
+    with pytest.raises(ValueError, match="1 regimes beside the first, not 0; profile the model"):
         made.resample(Grid.of(shifted(12), regimes=(4,)))
 
 
@@ -143,5 +143,5 @@ def test_a_write_that_fails_leaves_nothing_behind(made, tmp_path, monkeypatch):
 
 
 def test_a_grid_of_one_stage_is_refused(made):
-    with pytest.raises(ValueError, match="two stages or more, got 1"):
+    with pytest.raises(ValueError, match="1 stage, and two are the fewest"):
         made.resample([1.0, 0.5])

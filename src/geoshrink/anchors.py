@@ -13,8 +13,8 @@ import numpy as np
 
 from .checks import whole
 
-#: A grid this close to uniform, relative to its length, is uniform: float32 rounding must not move
-#: an anchor.
+#: A grid that is uniform up to this part of its length counts as uniform, so that float32 rounding
+#: moves no anchor.
 UNIFORM = 1e-6
 
 
@@ -78,9 +78,9 @@ def geometric_anchors(steps: int, budget: int) -> tuple[int, ...]:
 def sigma_anchors(tau: Sequence[float], budget: int) -> tuple[int, ...] | None:
     """The same mesh with gaps measured in the progress coordinate τ_0 … τ_T (τ = σ on a flow grid).
 
-    The first two gaps equal the first grid gap and the mesh closes at τ_{T−1}. None where the
-    closure root lies below 1 (the grid's first gap is too wide for the budget) or τ turns back: the
-    index mesh must serve there.
+    The first two gaps equal the first grid gap and the mesh closes at τ_{T−1}. None if the closure
+    root is below 1 (the grid's first gap is too wide for the budget) or τ turns back; use the index
+    mesh then.
     """
     steps, budget = check_budget(len(tau) - 1, budget, minimum=4)
     if budget >= steps:
@@ -110,8 +110,7 @@ def uniform_anchors(steps: int, budget: int) -> tuple[int, ...]:
 def certificate(anchors: Sequence[int]) -> float:
     """Γ̂ = max (s_{j+1} − s_j)/(s_j − s_{j−1}) over 2 ≤ j < B − 1 (eq. gs-realized-certificate).
 
-    It bounds |ρ| at every skipped stage of a mesh 0, 1, 2, …, T − 1 whose time is uniform in stage
-    index.
+    It bounds |ρ| at every skipped stage of a mesh 0, 1, 2, …, T − 1 on a uniform grid.
     """
     if len(anchors) < 4 or tuple(anchors[:3]) != (0, 1, 2):
         raise ValueError(
@@ -129,8 +128,7 @@ def retention_floor(horizon: float) -> float:
 def share_budget(anchors: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[int]:
     """How many anchors each regime gets: as many as a mesh of the whole grid has there, at least 1.
 
-    A regime without one takes it from the regime that has most. Early regimes are thus queried
-    densely, as early stages are.
+    A regime that would get none takes one from the regime that has most.
 
     >>> share_budget((0, 1, 2, 3, 5, 8, 11, 15, 20, 24), [(0, 4), (4, 19), (19, 25)])
     [4, 4, 2]
@@ -148,7 +146,7 @@ def share_budget(anchors: Sequence[int], spans: Sequence[tuple[int, int]]) -> li
 
 
 def check_budget(steps: int, budget: int, minimum: int) -> tuple[int, int]:
-    """(steps, budget) as plain integers; an error that says what would do otherwise."""
+    """(steps, budget) as plain integers; the error says what would work."""
     steps = whole(steps, "the number of stages")
     budget = whole(budget, "budget")
     if steps < 1:

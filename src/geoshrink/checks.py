@@ -1,4 +1,4 @@
-"""Small checks of what people pass in; every error quotes it."""
+"""Small checks of what people pass in. Every error quotes the input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def whole(value: object, what: str) -> int:
-    """A plain integer from anything that is one; True and 10.0 are not."""
+    """The value as a plain integer; True and 10.0 are refused."""
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError

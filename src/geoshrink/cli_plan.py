@@ -1,7 +1,8 @@
 """Profile a model or a pipeline, and plan its anchors.
 
-The plan is on stdout alone, as JSON, or in a file; everything else that is said is on stderr. Where
-no plan is asked for, stdout has the table.
+A model of the zoo comes with a profile; if that does not fit, one is made, as for a pipeline. The
+plan goes to stdout as JSON, or to a file; everything else goes to stderr. If no plan is asked for,
+the table goes to stdout.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .zoo import load
 from .zoo.profiles import SAMPLES, fitted, profiled
 from .zoo.recipes import RECIPES
 
-#: Options of one kind of model, which are an error for the other.
+#: Options of one kind of model; giving them for the other is an error.
 ZOO, PIPELINE = ("samples", "shift"), ("prompts", "prompts_file", "dtype", "kwargs")
 
 
@@ -99,7 +100,7 @@ def of_zoo(args: argparse.Namespace) -> Profile:
 
 
 def of_pipeline(args: argparse.Namespace) -> Profile:
-    """A profile of what `geoshrink compare` takes, where it is a diffusers pipeline."""
+    """A profile of a diffusers pipeline, given as for `geoshrink compare`."""
     if args.prompts and args.prompts_file:
         raise ValueError("give --prompts or --prompts-file, not both")
     prompts = read_prompts(args.prompts_file) if args.prompts_file else args.prompts or ()
@@ -130,7 +131,7 @@ def of_pipeline(args: argparse.Namespace) -> Profile:
 
 
 def ready(model: Any, grid: Any, args: argparse.Namespace) -> Profile | None:
-    """The model's own profile, where it fits and nobody asked for another."""
+    """The profile that comes with the model, if it fits and no other is asked for."""
     if args.out is not None or args.samples is not None:
         return None
     guidance = model.judged_at["guidance"] if args.guidance is None else args.guidance
@@ -140,6 +141,6 @@ def ready(model: Any, grid: Any, args: argparse.Namespace) -> Profile | None:
     if found is None:
         print(f"not by the profile that comes with {args.model}: {reason}", file=sys.stderr)
         return None
-    words = f"the profile that comes with {args.model}: {found}; --samples or --out make one anew"
+    words = f"the profile that comes with {args.model}: {found}; --samples or --out make a new one"
     print(words, file=sys.stderr)
     return found

@@ -30,7 +30,7 @@ def choose_anchors(
             raise ValueError(f"a plan needs at least 2 anchors, got {anchors}")
         return anchors, "explicit"
     mesh = anchors
-    if mesh is None:  # the auto mesh is for predictions that go on, not for held outputs
+    if mesh is None:  # the auto mesh is fitted to linear prediction, not to holding
         mesh = "sigma" if hold else "auto"
     if mesh not in MESHES:
         raise ValueError(
@@ -71,8 +71,8 @@ def regime_anchors(
 ) -> tuple[tuple[int, ...], str]:
     """The mesh of one regime, first … last − 1.
 
-    It ends at the grid's last stage, or at the next regime's first, which is queried in any case.
-    Below 4 anchors there is no geometric mesh: they are spread evenly.
+    The mesh closes at the grid's last stage, or at the first stage of the next regime, which is
+    queried anyway. Fewer than 4 anchors cannot form a geometric mesh and are spread evenly.
     """
     steps = last - first
     if last < grid.steps and budget < steps:
@@ -120,7 +120,7 @@ def check_anchors(anchors: Sequence[int], grid: Grid) -> tuple[int, ...]:
         raise ValueError(f"anchors must increase, got {stages}")
     if stages[0] != 0:
         raise ValueError(
-            "the first anchor must be stage 0 (there is nothing to predict from before it), got "
+            "the first anchor must be stage 0, since nothing can be predicted before it; got "
             f"{stages}"
         )
     if stages[-1] >= grid.steps:

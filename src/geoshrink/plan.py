@@ -349,7 +349,7 @@ def given_plan(plan: Any, others: Iterable[str] = (), sigmas: Any = None) -> Pla
 
 
 def check_plan(plan: Plan, grid: Grid) -> Plan:
-    """The plan, if it was made for a grid with these stages."""
+    """The plan; a ValueError if it was made for other stages than these."""
     if difference := plan.grid.difference(grid):
         raise ValueError(f"the plan was made for {difference}: make the plan for this grid")
     return plan

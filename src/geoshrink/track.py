@@ -81,7 +81,7 @@ class Track:
 
     @cached_property
     def levels(self) -> tuple[tuple[float, float], ...] | None:
-        """(α, σ) of x = α·x₀ + σ·ε at every grid point, where the track knows them."""
+        """(α, σ) of x = α·x₀ + σ·ε at every grid point; None if the track does not know them."""
         if self.alphas is not None:
             return tuple(zip(self.alphas, self.sigmas))
         inside = min(self.sigmas) >= 0 and max(self.sigmas) <= 1
@@ -191,7 +191,7 @@ def make_track(
     levels = check_alphas(alphas, sigmas)
     if prediction == "epsilon" and min(levels) == 0:
         raise ValueError(
-            "a noise prediction says nothing about the data where α = 0; start the grid below σ = 1"
+            "a noise prediction says nothing about the data at α = 0: start the grid below σ = 1"
         )
     return Track(sigmas, prediction, levels, 0.0)
 
@@ -201,7 +201,7 @@ def check_alphas(
 ) -> tuple[float, ...]:
     if alphas is None:
         raise ValueError(
-            "outputs that are noise, data or v need to know α of x = α·x₀ + σ·ε: pass alphas='vp' "
+            "predictions of noise, data or v need α of x = α·x₀ + σ·ε: pass alphas='vp' "
             "(α² = 1 − σ²), 've' (α = 1), 'flow' (α = 1 − σ), or the values"
         )
     if not isinstance(alphas, str):

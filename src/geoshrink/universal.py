@@ -4,11 +4,12 @@ With τ = σ/(α + σ), 1 at noise and 0 at data,
 
     y(τ) = log(1 − τ + a) − c·log(τ + b)
 
-is close to a logarithm of the signal-to-noise ratio. The outputs are taken to be equally curved
-everywhere in y, and an error at τ to grow by (1 − τ + a)^−p. Linear prediction from anchors j, k
-then leaves, at the next anchor l, e = Σ_{k<n<l} Δy_n·(y_n − y_k)·(y_n − y_j), up to a constant. The
-anchors are those with the least Σ e²/(1 − τ_l + a)^2p. a, b, c, p are fitted to profiles of the zoo
-(benchmarks/universal_fit.py) and judged on models left out (benchmarks/universal.md).
+is close to a logarithm of the signal-to-noise ratio. The mesh assumes that the outputs are equally
+curved everywhere in y, and that an error at τ grows by (1 − τ + a)^−p. Linear prediction from
+anchors j, k then leaves, at the next anchor l, e = Σ_{k<n<l} Δy_n·(y_n − y_k)·(y_n − y_j), up to a
+constant. The anchors are those with the least Σ e²/(1 − τ_l + a)^2p. a, b, c, p are fitted to
+profiles of the zoo (benchmarks/universal_fit.py) and judged on models left out
+(benchmarks/universal.md).
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from .anchors import share_budget
 from .grid import Grid
 
 MOST = 128  # stages among which every set of anchors is searched
-FIRST = 1.0  # holding a regime's first output is as good as a linear prediction from so far, in y
+FIRST = (
+    1.0  # holding a regime's first output costs as a prediction from an anchor this far back in y
+)
 
 
 class Shape(NamedTuple):
@@ -39,8 +42,7 @@ UNIVERSAL = Shape(a=0.0272, b=0.0125, c=0.2725, p=0.8616)
 
 
 def universal_anchors(grid: Grid, budget: int, shape: Shape = UNIVERSAL) -> tuple[int, ...] | None:
-    """B anchors of a grid; None where it does not say how noisy its stages are, or these do not
-    fall from noise to data.
+    """B anchors of a grid; None if its noise levels are unknown or do not fall from noise to data.
 
     >>> universal_anchors(Grid.of([1 - i / 50 for i in range(51)]), 10)
     (0, 1, 2, 3, 5, 8, 13, 21, 33, 45)
@@ -76,7 +78,7 @@ def mesh(tau: tuple[float, ...], budget: int, shape: Shape) -> tuple[int, ...]:
 
 
 def even_stages(density: np.ndarray, count: int) -> np.ndarray:
-    """So many stages at equal increments of a density, which is cut where stages are too few."""
+    """`count` stages at equal increments of a density; where it is above one per stage, all."""
     if count >= len(density):
         return np.arange(len(density))
     density, full = np.maximum(density, 1e-12), np.zeros(len(density), dtype=bool)
@@ -99,9 +101,9 @@ def moments(y: np.ndarray, growth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cheapest(y: np.ndarray, line: np.ndarray, square: np.ndarray, budget: int) -> list[int]:
-    """The shortest path over the two latest anchors (j, k), exact: e = square + (y_k − y_j)·line.
+    """The cheapest anchors: an exact shortest path over the two latest, j and k.
 
-    line and square are (k, l), where l may be the end, too.
+    e = square + (y_k − y_j)·line; both are (k, l), where l is a stage or the end.
     """
     stages = len(y)
     reached = np.full((stages, stages + 1), np.inf)  # (k, l)

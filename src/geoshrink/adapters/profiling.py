@@ -3,10 +3,10 @@
     profile = profile_pipeline(pipe, ["a lighthouse", "a dog", …], num_inference_steps=50)
     geoshrink.accelerate(pipe, plan=profile.plan(budget=10))
 
-The first step of every call says what it will take. One full run of each gives the outputs; reruns
-with an error added to the state at the end of a step give the gains; the tournament runs the
-pipeline under accelerate(plan=…). Every rerun has the same seed. Cells are weighed as Euler weighs
-them, which the plan says where the scheduler is another solver.
+The first step of every call tells what profiling will cost. One full run of each call gives the
+outputs. Reruns with an error added to the state give the gains. The tournament runs the pipeline
+under accelerate(plan=…). Every rerun has the same seed. Cells are weighed as Euler weighs them; if
+the scheduler is another solver, the plan says so.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..planning.space import gram
 from ..planning.tournament import SLATE, Counter, affordable, decibels, default_budgets, entrants
 from .recording import Beginning, Calls, Recorder, check_call, check_plain, check_run, quiet_host
 
-EULER = 1e-3  # a step that differs by less, relative to its length, is Euler's
+EULER = 1e-3  # a step is Euler's if it differs by less than this part of its length
 
 
 def profile_pipeline(
@@ -50,8 +50,10 @@ def profile_pipeline(
     seed      call i gets a generator with seed + i, the same in every rerun
     budgets   at which plans are tried in real runs, as in profile()
     target    "run": a pipeline's loop cannot make the finer run that the exact flow needs
-    file      written after every run that counts; where it is there already, profiling goes on
-    before    called when the arguments have been checked, and nothing has run
+    perturbed the number of stages at which the gains are measured
+    file      written after every call and every trial; if it exists, profiling goes on from it
+    quiet     print neither the cost nor a progress bar
+    before    called after the arguments have been checked, before anything runs
     """
     runs = check_call(pipe, calls, options, target)
     check_stages(perturbed)
@@ -88,13 +90,13 @@ def profile_pipeline(
 
 
 def keep(found: Profile, file: str | Path | None) -> None:
-    """What there is so far, in a file that says so."""
+    """Saves what there is so far, marked as not complete."""
     if file is not None:
         replace(found, complete=False).save(file)
 
 
 def without_half(found: Profile, budgets: Collection[int]) -> Profile:
-    """Without the tournament that was interrupted, the last, unless it is to go on."""
+    """Drops the last tournament, which was interrupted, unless its budget is asked for again."""
     half = {t.budget for t in found.trials[-1:]} - {*budgets}
     return replace(found, trials=tuple(t for t in found.trials if t.budget not in half))
 
@@ -102,7 +104,7 @@ def without_half(found: Profile, budgets: Collection[int]) -> Profile:
 def started(
     pipe: Any, runs: Sequence[dict[str, Any]], begun: Sequence[Recorder], perturbed: int
 ) -> Profile:
-    """The profile before anything is known but the first steps, which must allow one."""
+    """The empty profile, after the first steps have shown that there can be one."""
     grid: Any = None
     for recorder in begun:
         if recorder.grid is None:
@@ -159,7 +161,7 @@ def with_call(found: Profile, calls: Calls, i: int) -> Profile:
 
 
 def tournament(found: Profile, calls: Calls, budget: int, file: str | Path | None) -> Profile:
-    """The profile with real runs at a budget, kept after each; those that it has are not redone."""
+    """The profile with real runs at a budget, saved after each; none is made twice."""
     scores: dict[Any, list[float]] = {}
     sizes = [batch.samples for batch in found.batches]
     for name, plan in entrants(found.planner, budget, SLATE).items():
@@ -176,7 +178,7 @@ def tournament(found: Profile, calls: Calls, budget: int, file: str | Path | Non
                 except ValueError:  # this host cannot run it: data space, for one
                     break
                 db += decibels(made.end, calls.end(i)).tolist()
-            if not all(map(math.isfinite, db)):  # what overflows cannot win
+            if not all(map(math.isfinite, db)):  # an overflow cannot win
                 break
             trial = Trial(name, budget, plan.anchors, surrogate, tuple(db))
             found = replace(found, trials=(*others, trial))

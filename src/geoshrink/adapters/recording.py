@@ -1,4 +1,4 @@
-"""Recorder: the calls of a pipeline, noted down where its scheduler steps, again and again."""
+"""Recorder: runs the calls of a pipeline and records them where its scheduler steps."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from . import diffusers
 
 
 class Recorder:
-    """The scheduler's step, noted down: the grid of the loop, its first and its last state.
+    """Records a pipeline at its scheduler's step: the grid, the first state and the last.
 
-    keep      all outputs, too
+    keep      records all outputs, too
     error     (n, tensor): added to the state that stage n begins with
-    anchors   the steps at which the model is called, all unless said: `tick` is told of each
+    anchors   the steps at which the model is called (default: all); tick() is called at each
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Recorder:
 
 
 class Beginning(Recorder):
-    """Of a run that ends after its first step."""
+    """Records a run and ends it after its first step."""
 
     def step(self, scheduler: Any, original: Callable, args: tuple, kwargs: dict) -> Any:
         super().step(scheduler, original, args, kwargs)
@@ -104,7 +104,7 @@ def recorded(
     recorder: Recorder,
     plan: Any = None,
 ) -> Recorder:
-    """One call of the pipeline, seeded, with its scheduler noted down; as it was afterwards."""
+    """One call of the pipeline, seeded and recorded; the pipeline is left as it was."""
     call = {"generator": torch.Generator().manual_seed(seed)} | run
     if "output_type" in inspect.signature(type(pipe).__call__).parameters:
         call = {"output_type": "latent"} | call
@@ -147,7 +147,7 @@ def replaced(result: Any, x: Tensor) -> Any:
 
 @dataclass
 class Calls:
-    """The calls of a pipeline, which can be run again and again; the ends of the full runs."""
+    """The calls of a pipeline, which can be run again, and the ends of their full runs."""
 
     pipe: Any
     runs: Sequence[dict[str, Any]]
@@ -168,7 +168,7 @@ class Calls:
 def check_call(
     pipe: Any, calls: Any, options: Mapping[str, Any], target: str = RUN
 ) -> list[dict[str, Any]]:
-    """The arguments of every call; what can be refused without running any is refused."""
+    """The arguments of every call, checked as far as possible without running any."""
     kind, takes = type(pipe).__name__, inspect.signature(type(pipe).__call__).parameters
     if isinstance(calls, (str, Mapping)) or not isinstance(calls, Sequence):
         raise TypeError(f"calls is a list of prompts, or of dicts of arguments, got {calls!r}")

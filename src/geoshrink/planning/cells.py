@@ -1,12 +1,12 @@
-"""What a cell costs: ‖e‖² of the state at its end, for every choice of anchors, from Gram matrices.
+"""What a cell costs: ‖e‖² of the state at its end, for every choice of anchors.
 
 A cell is the stages skipped after anchor k, up to l. With j and i the anchors before,
 
     e = Σ_{k<n<l} c_n·(z_k + ω_n·Δ − z_n) = A + w·Δ,   Δ = z_k − z_j,   w = Σ c_n·ω_n
 
-where A does not depend on the rule, and ω_n on (i, j, k) alone: every product of A and Δ is a sum
-over the Gram matrix. A regime's first anchor holds (i = j = k), and its second has Δ⁻ = 0 (i = j).
-Where the exact flow is the target, n runs over the middles of the stages k … l − 1 instead.
+A does not depend on the rule, and ω_n depends on (i, j, k) only, so every product of A and Δ is a
+sum over the Gram matrix. A regime's first anchor holds (i = j = k), and its second has Δ⁻ = 0
+(i = j). If the target is the exact flow, n runs over the middles of the stages k … l − 1 instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Cells:
     views        one per slot
     importance   per slot, for every stage l: the price of ‖e‖² at l, a(σ_l)² over the slot's energy
     allowed      the stages that may be anchors, 0 first; k is the position of the anchor in it
-    near         how many of them before and after the anchor are looked at; all unless said
+    near         how many of them before and after the anchor are searched; default: all
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Products:
         self.reach = rho[:, None, None], lam[:, None, None]
 
     def chunks(self) -> list[slice]:
-        """The samples in groups small enough for (stages, samples, i, j) numbers in memory."""
+        """The samples in groups, so that (stages, samples, i, j) numbers fit into memory."""
         samples, *pairs = self.statistics.D.shape
         count = max(1, NUMBERS // max(1, len(self.reach[0]) * pairs[0] * pairs[1]))
         return [slice(start, start + count) for start in range(0, samples, count)]
@@ -155,14 +155,14 @@ class Pairs:
 
 
 def node_times(view: View) -> list[float]:
-    """Where λ is taken: the stages, or the middles of their parts."""
+    """The times at which λ is taken: those of the stages, or the middles of their parts."""
     if not view.parts:
         return list(view.track.sigmas[:-1])
     return middles(refined_track(view.track, view.parts).sigmas)
 
 
 def carried(view: View) -> Callable[[int], Tensor]:
-    """s ↦ the factors by which an error of x at s arrives at s, s + 1 … L, in the view's space."""
+    """A function of s: the factors by which an error of x at s arrives at s, s + 1 … L."""
     weights, parts = view.weights, max(1, view.parts)
     # x_{l+1} = p_l·x_l + …: p_l is how the weight of an earlier node changes from l to l + 1
     ratios = [1.0]

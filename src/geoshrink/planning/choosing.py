@@ -1,8 +1,8 @@
-"""From trials to a plan and a prediction: the winner where plans were run, offsets in between.
+"""From trials to a plan and a prediction: the winner at tried budgets, offsets in between.
 
-At budgets without real runs every recipe that was tried at others is judged by its surrogate, moved
-by what real runs were off from it. Direct is among them: where it is expected to be better, it is
-the plan.
+At any other budget every recipe that was tried somewhere is judged by its surrogate plus what its
+real runs were off from their surrogates. Direct step reduction is one of them: if it is expected to
+be the best, it is the plan.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Prediction:
 
     error    one standard error of that mean
     recipe   how the plan is made
-    how      "measured" in real runs at this budget, leave-one-out; "interpolated" between real runs
-             at other budgets; "extrapolated" beyond them, which is not to be relied on; "carried
+    how      "measured" in real runs at this budget (plans: leave-one-out); "interpolated" between
+             real runs at other budgets; "extrapolated" beyond them, not to be relied on; "carried
              over" from another grid
     """
 
@@ -100,7 +100,7 @@ def leave_one_out(trials: Sequence[Trial]) -> Prediction:
 
 
 def interpolated(profile: Runs, name: str, budget: int, target: str = RUN) -> Prediction | None:
-    """Surrogate plus what real runs at other budgets were off from it, over log B."""
+    """The surrogate plus what real runs at other budgets were off from theirs, over log B."""
     trials = [t for t in profile.trials if t.recipe == name and t.target == target]
     trials.sort(key=lambda t: t.budget)
     planner = planner_of(profile, 1 if target == RUN else REFINE)
@@ -124,14 +124,14 @@ def usable(profile: Runs, budget: int, target: str, refine: int) -> list[str]:
 
 
 def budgets_of(profile: Runs, target: str = RUN) -> Sequence[int]:
-    """To look through: all below T; on long grids, which take seconds each, those tried."""
+    """The budgets to look at: all below T; only the tried ones on long grids, which are slow."""
     if not planner_of(profile).exact:
         return sorted(profile.tried(target))
     return range(max(2, len(profile.grid.spans())), profile.grid.steps)
 
 
 def budget_for_target(profile: Runs, db: float | None, target: str = RUN) -> int:
-    """The smallest budget whose predicted quality reaches so many dB."""
+    """The smallest budget whose predicted quality is at least `db`."""
     if not is_number(db) or isinstance(db, bool) or not math.isfinite(float(db)):  # type: ignore[arg-type]
         raise ValueError(f"target_db is a number of decibels, got {db!r}")
     expected = [prediction(profile, b, target) for b in budgets_of(profile, target)]

@@ -13,15 +13,15 @@ from .runs import FULL, RUN, Runs, check_budget
 
 PLANNED = "planned"
 LEGEND = (
-    "dB of the target over the error; ~ between budgets with real runs, ? beyond them or elsewhere;"
-    " else planned\nis leave-one-out, each sample under the recipe that wins on the others: it can "
-    "be below a column that is\nthe plan itself."
+    "dB of the target over the error; ~ is between budgets with real runs, ? beyond them or carried"
+    " over.\nUnmarked, planned is leave-one-out: each sample is scored under the recipe that wins on"
+    " the others, so it\ncan be below the column of the plan itself."
 )
 
 
 @dataclass(frozen=True)
 class Curve:
-    """dB by method and budget; None where a method has no plan. print(curve) is the table."""
+    """dB by method and budget; None if a method has no plan there. print(curve) is the table."""
 
     budgets: tuple[int, ...]
     methods: dict[str, tuple[Prediction | None, ...]]
@@ -45,7 +45,7 @@ class Curve:
         return cls(checked, methods, note)
 
     def rows(self) -> list[dict[str, float | int | None]]:
-        """One row per budget: what a data frame or a CSV writer takes."""
+        """One row per budget, for a data frame or a CSV writer."""
         columns = {name: [p and p.db for p in values] for name, values in self.methods.items()}
         return [
             {"budget": b} | {name: column[i] for name, column in columns.items()}

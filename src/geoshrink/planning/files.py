@@ -1,7 +1,7 @@
 """A profile as a file: JSON, with its matrices packed as base64 of float64 or float32.
 
-Version 2 has a sha256 of everything else in it, without which it is not read. Version 1 was written
-before there was one, and is read where its shapes fit and its numbers are finite.
+A file of version 2 is read only if its sha256 is that of the rest of it. Version 1 had none, and is
+read if its shapes fit and its numbers are finite.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TYPES = {"<f8", "<f4"}
 
 
 def write(profile: Runs, file: str | Path, small: bool = False) -> None:
-    """Written beside its place and then moved there: never half a file."""
+    """Writes a new file and moves it into place, so that there is never half a file."""
     kind = "<f4" if small else "<f8"
     body = {
         KIND: VERSION,
@@ -65,7 +65,7 @@ def write(profile: Runs, file: str | Path, small: bool = False) -> None:
 
 
 def read(kind: type[Kind], file: str | Path, whole: bool = True) -> Kind:
-    """The profile in a file; one that is not whole is an error unless it is to be resumed."""
+    """The profile in a file; whole=False also reads one that was interrupted."""
     try:
         body = json.loads(Path(file).read_text(encoding="utf-8"))
         version = body[KIND]
@@ -86,8 +86,8 @@ def read(kind: type[Kind], file: str | Path, whole: bool = True) -> Kind:
         raise ValueError(f"{file} is damaged ({error!r}): profile again") from None
     if whole and not profile.complete:
         raise ValueError(
-            f"{file} is of a profiling run that was interrupted: call profile(…, file=…) with it "
-            "again as before, and it goes on"
+            f"{file} is of a profiling run that was interrupted: call profile(…, file=…) again "
+            "with the same arguments, and it goes on"
         )
     return profile
 

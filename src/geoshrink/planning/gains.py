@@ -1,7 +1,7 @@
 """The gain a(σ): by how much an error of the state at σ has grown or shrunk at the end of the run.
 
-Measured by runs from a perturbed state: the error that holding an output over a cell of usual
-length leaves behind is added at a stage, the model then runs exactly to the end.
+It is measured by runs from a perturbed state. The perturbation at a stage is the error that holding
+an output over a typical cell leaves there; the model then runs exactly to the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..outputs import flatten
 from ..sampling import sample
 
 LOUD = 16  # times the state's rounding: the least perturbation
-STAGES = 3  # perturbed by default: less than two full runs' worth of calls
+STAGES = 3  # perturbed by default, for less than two full runs of model calls
 
 
 def check_stages(count: int) -> None:
@@ -28,7 +28,7 @@ def check_stages(count: int) -> None:
 
 
 def gain_stages(grid: Grid, count: int = STAGES) -> tuple[int, ...]:
-    """Where to perturb: from stage 2 to the last, denser early, behind two stages of a regime.
+    """The stages to perturb: denser early, each with two stages of its regime before it.
 
     >>> gain_stages(Grid.of([1 - i / 50 for i in range(51)]))
     (2, 10, 49)
@@ -44,7 +44,7 @@ def gain_stages(grid: Grid, count: int = STAGES) -> tuple[int, ...]:
 
 
 def hold_cell(grid: Grid, n: int) -> range:
-    """The stages of a usual cell that ends at n: a third of the way from its regime's start."""
+    """The stages of a typical cell that ends at n: a third of those since its regime began."""
     first = next(a for a, b in grid.spans() if a <= n < b)
     length = max(2, round((n - first) / 3))
     return range(n - length, n)
@@ -85,7 +85,7 @@ def measure_gain(
 
 
 def heard(error: Tensor, x: Tensor) -> Tensor:
-    """The error, made larger where it would drown in the rounding of x along the run."""
+    """The error, made larger if the rounding of x along the run would hide it."""
     least = LOUD * torch.finfo(x.dtype).eps * x.double().flatten(1).norm(dim=1)
     size = error.double().flatten(1).norm(dim=1)
     factor = torch.where(size > 0, (least / size).clamp(min=1), 1.0)
@@ -97,8 +97,8 @@ def fitted_gains(
 ) -> np.ndarray:
     """a at the grid points 0 … T from gains (stages, samples): a falling curve.
 
-    Geometric means over samples (`early`: root mean squares), interpolated over the logarithm of
-    the progress |τ − τ_0|, so that they are a function of σ; 1 where nothing was measured.
+    The means over samples are geometric (`early`: root mean squares). They are interpolated over
+    the logarithm of the progress |τ − τ_0|. Without any measurement a is 1.
     """
     good = np.isfinite(gains) & (gains > 0)
     kept = [i for i in range(len(stages)) if good[i].any()]
@@ -114,7 +114,7 @@ def fitted_gains(
 
 
 def falling(values: Sequence[float]) -> list[float]:
-    """The nearest sequence that never rises, in least squares: neighbours that rise are pooled.
+    """The least-squares fit that never rises: neighbours that rise are averaged.
 
     >>> falling([3.0, 1.0, 2.0, 0.0])
     [3.0, 1.5, 1.5, 0.0]

@@ -25,10 +25,10 @@ RULES = ("hold", "chordal", "signed chordal", "time", "signed time", CALIBRATED)
 
 @dataclass(frozen=True)
 class Recipe:
-    """Anchors by shortest path, every cell with the cheapest of these rules, in one space.
+    """How to make a plan: the cheapest anchors, every cell with the cheapest of these rules.
 
-    early   the gain is that of the samples where it is largest (root mean square over samples, not
-            geometric mean), which moves anchors towards the start
+    early   weigh errors by the root mean square of the gain over samples, not its geometric mean:
+            samples with a large gain count more, which moves anchors towards the start
     """
 
     rules: tuple[str, ...]
@@ -42,7 +42,7 @@ class Recipe:
         return ", ".join([rule, *more])
 
 
-#: Holding is the same in both spaces under Euler, so it is listed once.
+#: Under Euler holding is the same in both spaces, so it is listed once.
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in [
@@ -64,7 +64,7 @@ MESHES = {
 
 
 def baseline(name: str, grid: Grid, budget: int, refine: int = 1) -> Plan | None:
-    """A plan that needs no profile; None where there is none at this budget."""
+    """A plan that needs no profile; None if it does not exist at this budget."""
     if name == DIRECT:
         return direct_plan(grid, budget)
     if budget < min(4, grid.steps) or (
@@ -75,10 +75,10 @@ def baseline(name: str, grid: Grid, budget: int, refine: int = 1) -> Plan | None
 
 
 def direct_plan(grid: Grid, budget: int) -> Plan:
-    """Direct step reduction on the grid's own stages: hold from stages i·T/B, to the nearest.
+    """Direct step reduction: hold the outputs of the stages nearest to i·T/B.
 
-    Under Euler this is the solver on these stages alone; B dividing T makes it the shorter grid of
-    the same spacing. A regime's first stage takes the place of the nearest.
+    Under Euler this is the solver on these stages alone. If B divides T, it is the shorter grid of
+    the same spacing. A regime's first stage replaces the nearest of them.
     """
     stages = [round(i * grid.steps / budget) for i in range(budget)]
     for start in (start for start in grid.regimes if start not in stages):
@@ -90,7 +90,7 @@ def direct_plan(grid: Grid, budget: int) -> Plan:
 
 
 class Planner:
-    """refine   1: plans come close to the solver's own T steps; more: to the exact flow"""
+    """refine   1: plans aim at the solver's own T steps; more: at the exact flow"""
 
     def __init__(self, profile: Runs, refine: int = 1):
         self.profile, self.grid, self.refine = profile, profile.grid, refine
@@ -99,7 +99,7 @@ class Planner:
 
     @property
     def solver(self) -> str:
-        """Whose weights the cells get: Euler's for solvers of which we do not know them."""
+        """The solver that weighs the cells: Euler, if we do not know the profile's own."""
         return self.profile.solver if self.profile.solver in SOLVERS else "euler"
 
     def importance(self, early: bool) -> list[Tensor]:
@@ -109,11 +109,11 @@ class Planner:
 
     @property
     def energies(self) -> tuple[float, ...]:
-        """Of every slot at the end of the full runs; 1 where there is none."""
+        """Of every slot at the end of the full runs; 1 in place of 0."""
         return tuple(e or 1.0 for e in self.profile.energies)
 
     def regime(self, index: int, space: str, early: bool = False, parts: int = 1) -> Regime:
-        """parts   nodes of a stage, where the exact flow is the target"""
+        """parts   nodes per stage, if the target is the exact flow"""
         parts = parts if self.refine > 1 else 0
         key = index, space, early, parts
         if key not in self.regimes:
@@ -144,7 +144,7 @@ class Planner:
         return self.found[name, budget]
 
     def named(self, name: str, budget: int) -> Plan | None:
-        """A baseline or a recipe's plan; None where this grid or budget has none."""
+        """The plan of a baseline or a recipe; None if this grid or budget has none."""
         if name in BASELINES:
             return baseline(name, self.grid, budget, self.refine)
         recipe = RECIPES[name]
@@ -163,7 +163,7 @@ class Planner:
 
     @property
     def exact(self) -> bool:
-        """Whether every set of anchors is searched, whatever the recipe."""
+        """Whether every set of anchors is searched, with any recipe."""
         return all(short(last - first) for first, last in self.grid.spans())
 
     def exact_for(self, name: str) -> bool:
@@ -201,14 +201,14 @@ class Planner:
         return tuple(omega)
 
     def surrogate(self, name: str, budget: int) -> float:
-        """−10·log10 of the cost, in dB: for anchors, not for the quality to expect."""
+        """−10·log10 of the cost: it ranks anchors, and does not predict the quality."""
         if name in RECIPES:
             return decibel(self.search(name, budget).cost)
         plan = baseline(name, self.grid, budget, self.refine)
         return math.nan if plan is None else decibel(self.cost(plan))
 
     def cost(self, plan: Plan) -> float:
-        """Σ a²·E‖e‖² of a plan without coefficients of its own."""
+        """Σ a²·E‖e‖² of a plan that has no coefficients."""
         total = 0.0
         for r, (first, last) in enumerate(self.grid.spans()):
             own = [a - first for a in plan.anchors if first <= a < last]
@@ -230,7 +230,7 @@ def joined(parts: Sequence[Found], starts: Sequence[int]) -> Found:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Thousands of small products: on a busy machine threads would mostly wait for each other."""
+    """One torch thread: for thousands of small products more would mostly wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -240,7 +240,7 @@ def one_thread() -> Iterator[None]:
 
 
 def decibel(cost: float) -> float:
-    """−10·log10; 300 dB stand for no error at all."""
+    """−10·log10, at most 300 dB."""
     return -10 * math.log10(max(cost, 1e-30))
 
 
@@ -249,7 +249,7 @@ def planner_of(profile: Runs, refine: int = 1) -> Planner:
     if not profile.complete:
         raise ValueError(
             "this profile is not whole: profiling was interrupted; call profile(…, file=…) again "
-            "with the same file, and it goes on"
+            "with the same arguments, and it goes on"
         )
     if refine not in profile._planners:
         profile._planners[refine] = Planner(profile, refine)

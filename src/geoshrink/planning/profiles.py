@@ -28,22 +28,25 @@ class Profile(Runs):
         plan = profile.plan(budget=10)
         x0 = geoshrink.sample(velocity, other_noise, plan=plan)
 
-    model, guidance   what was profiled, as far as the caller said; guidance may be a range
-    stages            where the gains were measured
-    solver            of the full runs, for which plans are made
+    grid, batches     the stages of the runs, and the products of their outputs
+    model, guidance   what was profiled, if the caller said so; guidance may be a range
+    dtype             of the noise
+    stages            at which the gains were measured
+    solver            of the full runs; plans are made for it
     trials            real runs of plans, by which plan() chooses
     complete          False while profiling is under way; such a profile makes no plans
-    origin            where it was carried over from, in words; what was tried was tried there
-    made              by which command and from which weights, in words
+    origin            the grid or samples that it was carried over from, in words; the trials were
+                      run there
+    made              the command and the weights that it was made by, in words
     """
 
     @property
     def planner(self) -> Planner:
-        """The searches for plans close to the full run; they are remembered."""
+        """Searches for plans close to the full run, and remembers them."""
         return planner_of(self)
 
     def planner_for(self, refine: int) -> Planner:
-        """The searches on a grid refined so many times, for plans close to the exact flow."""
+        """The same for plans close to the exact flow, whose grid is refined so many times."""
         return planner_of(self, refine)
 
     def plan(
@@ -54,13 +57,15 @@ class Profile(Runs):
         target: str = RUN,
         refine: int | None = None,
     ) -> Plan:
-        """The best plan at a budget, or the cheapest whose predicted quality reaches target_db.
+        """The best plan at a budget, or the cheapest that is expected to reach target_db.
 
-        It never runs the model: real runs at further budgets are measure()'s.
+        It never runs the model. measure() makes real runs at further budgets.
 
-        target    "run": as close as can be to the full run, the result of the solver's own T steps.
-                  "flow": to the exact flow, of which the full run is an approximation, too
-        refine    for "flow": steps in place of each of the solver's, 8 unless said
+        budget      how many stages query the model
+        target_db   or the quality to reach, in dB
+        target      "run": close to the full run, the result of the solver's own T steps. "flow":
+                    close to the exact flow, which the full run only approximates
+        refine      for "flow": steps in place of each of the solver's; default: 8
         """
         if (budget is None) == (target_db is None):
             raise ValueError(
@@ -84,29 +89,37 @@ class Profile(Runs):
         target: str = RUN,
         quiet: bool = False,
     ) -> Profile:
-        """The profile with real runs at these budgets, on the samples it was made from."""
+        """The profile with real runs at these budgets.
+
+        velocity, noise   those that the profile was made from; others are refused
+        target            "run" or "flow", as in plan()
+        quiet             print nothing
+        """
         check_target(target, None, self.solver)
         return measured(self, velocity, noise, budgets, target, quiet)
 
     def curve(self, budgets: Sequence[int] | None = None, target: str = RUN) -> Curve:
-        """Predicted quality against budget: planned, published, σ-geometric and direct."""
+        """Predicted quality against budget, of plans and of the meshes that need no profile."""
         check_target(target, None, self.solver)
         return Curve.of(self, budgets, target)
 
     def resample(self, sigmas: Any, **options: Any) -> Profile:
-        """The profile on another grid of the same model: another number of steps or shift."""
+        """The profile on another grid of the same model: another number of steps or shift.
+
+        Options are those of Grid.of. No prediction of such a profile is called measured.
+        """
         return resampled(self, Grid.of(sigmas, **options))
 
     def misfit(
         self, grid: Grid | None = None, guidance: float | None = None, model: str | None = None
     ) -> str | None:
-        """Why a run is not what was profiled; None where it is, as far as both are known."""
+        """Why a run is not what was profiled; None if it is, as far as both are known."""
         return misfit(self, grid, guidance, model)
 
     def check(
         self, grid: Grid | None = None, guidance: float | None = None, model: str | None = None
     ) -> None:
-        """An error where a run is not what was profiled."""
+        """Raises a ValueError if a run is not what was profiled."""
         reason = self.misfit(grid, guidance, model)
         if reason is not None:
             raise ValueError(
@@ -114,11 +127,12 @@ class Profile(Runs):
             )
 
     def save(self, file: str | Path, small: bool = False) -> None:
-        """As JSON; `small` keeps seven digits of the matrices, enough for the same plans."""
+        """Writes JSON; `small` keeps seven digits of the matrices, enough for the same plans."""
         write(self, file, small)
 
     @classmethod
     def load(cls, file: str | Path) -> Profile:
+        """The profile that save() wrote."""
         return read(cls, file)
 
     def __str__(self) -> str:
@@ -144,9 +158,9 @@ def plan_for(
     guidance: float | None = None,
     model: str | None = None,
 ) -> Plan:
-    """The plan of a profile that the library chose, or the default with a warning why.
+    """The plan of a profile that the library chose; the default, with a warning, if it misfits.
 
-    For a profile that the user chose: profile.check, which is an error where it does not fit.
+    If the user chose the profile, call profile.check(): a misfit is an error then.
     """
     reason = "there is no profile of it"
     if profile is not None:
@@ -161,7 +175,7 @@ def plan_for(
 def misfit(
     profile: Runs, grid: Grid | None, guidance: float | None, model: str | None
 ) -> str | None:
-    """Why a run is not what was profiled; None where it is, as far as both are known."""
+    """Profile.misfit."""
     if model and profile.model and model != profile.model:
         return f"it is of the model {profile.model!r}, not {model!r}"
     if grid is not None and (reason := grid_misfit(profile.grid, grid)):

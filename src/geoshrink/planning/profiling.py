@@ -1,8 +1,7 @@
 """profile(): full runs on calibration samples, the gains, and a first tournament of plans.
 
-Outputs go to host memory as they come, so the device holds no more than in a plain run. The host
-holds the noise and the T outputs of one batch (T + 1 times the size of x); their products are
-taken in blocks.
+Every output is copied to host memory at once, so the device holds no more than in a plain run. The
+host holds the noise and the T outputs of one batch, T + 1 times the size of x.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ from .tournament import (
 )
 
 SOLVERS = ("euler", "ab2", "dpm++2m")  # linear, with one output a stage
-#: Of a profile: what must be the same for profiling to go on.
+#: The fields of a profile that must be the same for profiling to go on from a file.
 FACTS = ("model", "guidance", "dtype", "stages", "solver")
-RUNS = 10  # full runs that a profile costs at most, unless budgets are given
+RUNS = 10  # full runs that a profile costs at most, if no budgets are given
 
 
 def profile(
@@ -61,17 +60,19 @@ def profile(
 
         profile = geoshrink.profile(model.velocity(labels), model.noise(16), model.grid(50))
 
-    velocity, noise   what sample() takes; or a list of each, to run batch after batch
-    budgets           at which plans are tried in real runs; () leaves that out, None tries three
-                      or fewer, within ten full runs for everything
+    velocity, noise   as in sample(), for at least 4 samples; or a list of each, one per batch
+    sigmas            σ_0 … σ_T, or a Grid
+    budgets           budgets at which plans are tried in real runs; () tries none; default: at most
+                      three, within ten full runs for everything
     model, guidance   kept with the profile, to tell whether it fits a run; guidance may be a range
     file              written after every batch; if it exists, profiling goes on from it. One model
                       call per batch in it tells whether it is of this model
-    perturbed         from how many stages the gains are measured
+    perturbed         the number of stages at which the gains are measured
     target            "run": plans are tried for closeness to the full run. "flow": to the exact
-                      flow, which costs four more full runs, and the tournament is not cut
-    solver            "euler", "ab2" or "dpm++2m": what the plans will run under
-    options           of Grid.of: prediction, alphas, data, regimes
+                      flow, for four more full runs and without the limit of ten
+    solver            "euler", "ab2" or "dpm++2m": the solver that the plans are for
+    quiet             print neither the cost nor a progress bar
+    options           prediction, alphas, data, regimes: as in Grid.of
     """
     grid = Grid.of(sigmas, **options)
     pairs = batches_of(velocity, noise)

@@ -1,7 +1,7 @@
 """A profile carried over: to another grid of the same model, to fewer samples, to several models.
 
 Along a run the outputs are smooth in σ, so their Gram matrix can be interpolated to other stages.
-What was tried in real runs is kept to choose recipes by, and no prediction is called measured.
+The trials are kept, to choose recipes by, and no prediction is called measured.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def rows_between(old: Grid, new: Grid, slot: int) -> Tensor:
 
 
 def nearest_stages(profile: Runs, grid: Grid) -> dict[int, int]:
-    """{place among the measured stages: the new stage as far along}, each new stage once."""
+    """{place among the measured stages: the nearest new stage by τ}, each new stage once."""
     far = [np.asarray(g.tracks[g.lead].tau) for g in (profile.grid, grid)]
     was, now = (np.abs(tau - tau[0]) for tau in far)
     found: dict[int, int] = {}
@@ -89,7 +89,7 @@ def nearest_stages(profile: Runs, grid: Grid) -> dict[int, int]:
 
 
 def subset(profile: Kind, samples: Sequence[int]) -> Kind:
-    """The profile as these of its samples alone would have given it, but for the tried anchors."""
+    """The profile of some of its samples; the anchors that were tried stay those of all."""
     chosen = list(samples)
     batch = Batch(
         tuple(g[chosen] for g in profile.grams),
@@ -102,8 +102,9 @@ def subset(profile: Kind, samples: Sequence[int]) -> Kind:
 
 
 def pooled(profiles: Sequence[Kind], grid: Grid) -> Kind:
-    """One profile of several models for a grid: each sample by its own scale, the gain of its model
-    at stages common to all; nothing tried.
+    """One profile of several models for a grid, without trials.
+
+    Each sample is scaled to energy 1. The gains are those of its model, at stages common to all.
     """
     batches, stages = [], gain_stages(grid)
     carried = [resampled(profile, grid) for profile in profiles]

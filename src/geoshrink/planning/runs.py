@@ -43,7 +43,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Trial:
-    """A real run of a plan on the calibration samples: dB of each against the target."""
+    """A real run of a plan on the calibration samples: the dB of each to the target."""
 
     recipe: str
     budget: int
@@ -97,12 +97,12 @@ class Runs:
         return tuple(float(torch.cat(p).mean()) for p in zip(*(b.energies for b in self.batches)))
 
     def gains(self, slot: int = 0, early: bool = False) -> np.ndarray:
-        """a(σ) at the grid points 0 … T; `early`: of the samples where it is largest."""
+        """a(σ) at the grid points 0 … T; `early`: samples with a large gain count more."""
         measured = torch.cat([b.gains[slot] for b in self.batches], 1).numpy()
         return fitted_gains(self.grid, self.stages, measured, slot, early)
 
     def with_trials(self: Kind, trials: Sequence[Trial]) -> Kind:
-        """These trials in place of those at the same budgets, for the same target."""
+        """The profile with these trials in place of those at the same budgets and target."""
         new = {(t.budget, t.target) for t in trials}
         kept = tuple(t for t in self.trials if (t.budget, t.target) not in new)
         return replace(self, trials=(*kept, *trials), _planners=self._planners)
@@ -121,7 +121,7 @@ def check_budget(budget: Any, grid: Grid) -> int:
 
 
 def check_target(target: Any, refine: int | None, solver: str) -> int:
-    """How many times the grid is refined."""
+    """How many times the grid is refined for this target."""
     if target not in TARGETS:
         raise ValueError(
             f'unknown target {target!r}; "run" is the result of the solver\'s own steps, "flow" '

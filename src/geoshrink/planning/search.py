@@ -14,8 +14,8 @@ from .cells import PAIR_RULES, Cells, Pairs
 from .space import View
 
 EXACT = 100  # stages of a regime up to which every set of anchors is searched
-COARSE = 48  # stages of a longer one that are searched first: the most anchors it may have
-NEAR = 12  # of its stages that a cell may span when it is searched closer: four anchors' worth
+COARSE = 48  # stages of a longer regime that are searched first: the most anchors it can have
+NEAR = 12  # allowed stages that a cell may span in the finer searches
 
 
 class Found(NamedTuple):
@@ -29,9 +29,9 @@ class Found(NamedTuple):
 class Regime:
     """The stages of one regime, in one space: what the cells cost, and the cheapest anchors.
 
-    Up to EXACT stages every set of anchors is searched, above only for rules that need no more than
-    the two latest anchors. For the others a coarse choice of stages is searched first, then the
-    neighbourhood of what was found, ever closer.
+    Up to EXACT stages every set of anchors is searched. Above that this is done only for rules that
+    need just the two latest anchors. For other rules a coarse choice of stages is searched first,
+    then the neighbourhood of the anchors found, in ever smaller steps.
     """
 
     def __init__(self, views: Sequence[View], importance: Sequence[Tensor], paired: bool = True):
@@ -63,7 +63,7 @@ class Regime:
         return self.exact or (self.paired and all(rule in PAIR_RULES for rule in rules))
 
     def search(self, rules: Sequence[str], budget: int | None = None) -> list[Found]:
-        """The cheapest anchors for 1, 2, … of them; on long grids as many as the budget."""
+        """The cheapest 1, 2, … anchors; on long grids no more than the budget."""
         if not self.exact and self.exact_for(rules) and len(rules) == 1:
             slots = [Pairs(view, price) for view, price in zip(self.views, self.importance)]
             found = cheapest_pairs(slots, self.stages, rules, min(budget or COARSE, self.stages))
@@ -86,17 +86,17 @@ class Regime:
 
 
 def short(stages: int) -> bool:
-    """Whether every set of anchors is searched in a regime of so many stages."""
+    """Whether every set of anchors is searched in a regime of this length."""
     return stages <= EXACT
 
 
 def most_anchors(stages: int) -> int:
-    """That a plan may have in a regime of so many stages."""
+    """The most anchors a regime of this length can have."""
     return stages if short(stages) else len(coarse(stages))
 
 
 def coarse(stages: int) -> list[int]:
-    """Half of them evenly apart, half denser towards the start."""
+    """The stages of a coarse search: half of them evenly spaced, half denser early."""
     even = np.linspace(0, stages - 1, COARSE // 2)
     early = np.geomspace(1, stages - 1, COARSE // 2)
     return sorted({0, *np.rint([*even, *early]).astype(int).tolist()})
@@ -157,7 +157,7 @@ def trace(ended: Tensor, back: list[Tensor], b: int) -> tuple[float, tuple[int, 
 
 
 def shared(parts: Sequence[Sequence[float]], budget: int) -> tuple[int, ...]:
-    """How many anchors each regime gets, given the cost of each number of them: the cheapest."""
+    """The cheapest shares of a budget, given what each number of anchors costs each regime."""
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
     for part in parts:
         following: dict[int, tuple[float, tuple[int, ...]]] = {}

@@ -1,8 +1,8 @@
 """Full runs as numbers: the Gram matrix of a run, and the same run seen in output or data space.
 
 A run under Euler (DDIM off flow grids), AB2 or DPM++(2M) is linear in its noise x_0 and its outputs
-v_0 … v_{T−1}. So is everything that a prediction from two anchors does to it: their (T + 1)×(T + 1)
-Gram matrix, one per sample and slot, holds all that planning needs of the tensors.
+v_0 … v_{T−1}, and so are the errors of predictions. So the (T + 1)×(T + 1) Gram matrix of noise and
+outputs, one per sample and slot, holds all that planning needs of the tensors.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class View:
 
     products   Gram matrix of z at the L stages, then at the nodes where these are others
     weights    (L + 1, nodes): errors of z move x at stage l by Σ weights[l, n]·(error at node n)
-    parts      0: the nodes are the stages, as the solver runs (an anchor's own is exact). Else the
-               middles of so many parts of each stage, by interpolation: as the exact flow runs.
+    parts      0: the nodes are the stages, as the solver runs, and an anchor's own is exact. Else
+               the nodes are the middles of so many parts of each stage, interpolated, as the exact
+               flow runs
     """
 
     products: Tensor
@@ -102,8 +103,8 @@ def middles(sigmas: Sequence[float]) -> list[float]:
 
 
 def between(points: Sequence[float], times: Sequence[float]) -> Tensor:
-    """(times, points): interpolation by the cubic through the four nearest points, beyond the ends
-    by a line.
+    """(times, points): interpolation by the cubic through the four nearest points, and beyond the
+    ends by the line through the two nearest.
     """
     rows = torch.zeros(len(times), len(points), dtype=torch.float64)
     low, high = min(points), max(points)
@@ -139,7 +140,7 @@ def rows_of(track: Track, space: str, solver: str = "euler") -> Tensor:
 def weights_of(track: Track, space: str, solver: str = "euler") -> Tensor:
     """(L + 1, L): what errors of z_0 … z_{L−1} do to x at every grid point, by the solver itself.
 
-    What a multistep solver carries beyond a grid point is left out.
+    The history that a multistep solver carries past a grid point is left out.
     """
     stepping: Any = SOLVERS[solver](track)
     basis = torch.eye(track.steps, dtype=torch.float64)

@@ -23,7 +23,7 @@ from .search import EXACT, most_anchors
 from .space import gram
 
 Velocity = Callable[[Any, Any], Any]
-#: The recipes that enter. The surrogate finds anchors but ranks rules wrongly: real runs must.
+#: The recipes that enter. The surrogate finds anchors but ranks rules wrongly, so real runs do.
 SLATE = ("time", "time, early", "time, data space", "chordal", "any rule")
 SLATES = {
     RUN: SLATE,
@@ -32,12 +32,12 @@ SLATES = {
 #: The products at the beginning of two runs of one model are the same up to this much: noise up to
 #: its rounding in a small file, outputs up to another order of summation.
 SAME = {"noise": 1e-6, "first outputs": 1e-4}
-CONVERGED = 4  # times the grid is refined for the exact flow, with AB2
-PARTS = (7, 5, 2.5)  # of the stages, or of 100: the budgets tried unless others are asked for
+CONVERGED = 4  # times the grid is refined for AB2 to reach the exact flow
+PARTS = (7, 5, 2.5)  # the default budgets are the stages, or 100, divided by these
 
 
 def default_budgets(grid: Grid) -> tuple[int, ...]:
-    """A seventh, a fifth and two fifths of the stages, of which no more than 100 count.
+    """A seventh, a fifth and two fifths of the stages, or of 100 on longer grids.
 
     >>> default_budgets(Grid.of([1 - i / 50 for i in range(51)]))
     (7, 10, 20)
@@ -50,7 +50,7 @@ def default_budgets(grid: Grid) -> tuple[int, ...]:
 def affordable(
     profile: Runs, budgets: Sequence[int], calls: int | None, target: str = RUN
 ) -> dict[int, int]:
-    """{budget: model calls of its tournament}, those already held and too dear left out."""
+    """{budget: model calls of its tournament}, without those held already and those too dear."""
     tried, most = profile.tried(target), sum(most_anchors(b - a) for a, b in profile.grid.spans())
     chosen: dict[int, int] = {}
     for budget in dict.fromkeys(check_budget(b, profile.grid) for b in budgets):
@@ -133,7 +133,7 @@ def changed(profile: Runs, begun: Callable[[int], Iterable[list[list[Tensor]]]])
 
 
 def reference_calls(steps: int, target: str) -> int:
-    """What the exact flow costs beside the full run."""
+    """The model calls of the exact flow, in addition to the full run's."""
     return CONVERGED * steps if target == FLOW else 0
 
 
@@ -142,7 +142,7 @@ def full_run(profile: Runs, velocity: Any, x: Any) -> Any:
 
 
 def converged(velocity: Any, x: Any, grid: Grid, times: int = CONVERGED) -> Any:
-    """The exact flow, nearly: AB2 on a grid so many times finer."""
+    """Nearly the exact flow: AB2 on a finer grid."""
     return sample(velocity, x, refined_grid(grid, times), solver="ab2")
 
 
@@ -179,13 +179,13 @@ def hold_tournaments(
 
 
 def entrants(planner: Planner, budget: int, slate: Sequence[str]) -> dict[str, Plan]:
-    """The baselines and the slate by name, without words, so that equal plans are equal."""
+    """The baselines and the slate by name, without their `mesh`, so that equal plans are equal."""
     plans = {name: planner.named(name, budget) for name in (*BASELINES, *slate)}
     return {name: replace(plan, mesh="") for name, plan in plans.items() if plan is not None}
 
 
 def decibels(x: Any, end: Any) -> Tensor:
-    """10·log10(‖full‖²/‖x − full‖²) of every sample; the mean ratio over slots where several."""
+    """10·log10(‖full‖²/‖x − full‖²) of every sample; with several slots, of their mean ratio."""
     ratios = []
     for made, full in zip(flatten(x)[0], flatten(end)[0]):
         full = full.to(made.device).double()
@@ -197,7 +197,7 @@ def decibels(x: Any, end: Any) -> Tensor:
 
 
 class Counter:
-    """Counts calls, by tick() or of what counted() hands out; a bar where tqdm is installed."""
+    """Says how many model calls there will be, and counts them, in a bar if tqdm is installed."""
 
     def __init__(
         self, calls: int, grid: Grid, pairs: Sequence[tuple[Any, Any]], quiet: bool = False
