@@ -14,8 +14,8 @@ from .runs import FULL, RUN, Runs, check_budget
 PLANNED = "planned"
 LEGEND = (
     "dB of the target over the error; ~ is between budgets with real runs, ? beyond them or carried"
-    " over.\nUnmarked, planned is leave-one-out: each sample is scored under the recipe that wins on"
-    " the others, so it\ncan be below the column of the plan itself."
+    " over.\nUnmarked, planned is leave-one-out: each sample is scored under the recipe that wins"
+    " on the others, so it\ncan be below the column of the plan itself."
 )
 
 
