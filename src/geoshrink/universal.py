@@ -24,9 +24,8 @@ from .anchors import share_budget
 from .grid import Grid
 
 MOST = 128  # stages among which every set of anchors is searched
-FIRST = (
-    1.0  # holding a regime's first output costs as a prediction from an anchor this far back in y
-)
+#: A regime's first output is held. It counts as predicted from an anchor this far before it, in y.
+FIRST = 1.0
 
 
 class Shape(NamedTuple):

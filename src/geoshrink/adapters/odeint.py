@@ -46,7 +46,7 @@ def odeint(
 
     `plan_options` are those of Plan.of (speedup, anchors, rule, space, data, regimes …); without
     budget, speedup, anchors or plan every stage is queried, bit for bit as without us. The method
-    is Euler unless said (torchdiffeq's own default is dopri5); with any other, and with an
+    is Euler by default (torchdiffeq's own default is dopri5); with any other, and with an
     event_fn, func runs at every call.
 
     mask          which coordinates of y the statistics see (all are predicted): True is seen
