@@ -320,14 +320,14 @@ def check_refine(refine: Any, grid: Grid, space: str) -> None:
         raise ValueError("refine with v outputs needs the state: give space='data'")
 
 
-def given_plan(plan: Any, others: Iterable[str] = (), sigmas: Any = None) -> Plan:
+def given_plan(plan: Any, others: Mapping[str, Any] | None = None, sigmas: Any = None) -> Plan:
     """A plan as people pass it: a Plan, the path of its JSON file, or the contents as a dict.
 
-    others   the names of options given beside it: a plan leaves none to choose
+    others   the options given beside it, which must be None: a plan leaves none to choose
     sigmas   the grid given beside it, which must be the plan's own
     """
-    if others := ", ".join(others):
-        raise ValueError(f"a plan decides everything: leave out {others}")
+    if given := [name for name, value in (others or {}).items() if value is not None]:
+        raise ValueError(f"a plan decides everything: leave out {', '.join(given)}")
     if isinstance(plan, (str, Path)):
         try:
             plan = Plan.from_json(Path(plan).read_text(encoding="utf-8"))

@@ -63,8 +63,7 @@ class Run:
         if isinstance(sigmas, (Plan, str, Path)):
             sigmas, plan = None, sigmas
         if plan is not None:
-            others = [*options, *["budget"] * (budget is not None)]
-            self.plan = given_plan(plan, others, sigmas)
+            self.plan = given_plan(plan, {**options, "budget": budget}, sigmas)
         else:
             check_options(options)
             planned = budget

@@ -128,8 +128,7 @@ def stages_of(
     """(plan, times, note) of the runs over these times."""
     check_options(options)
     if plan is not None:
-        others = [*options, *["budget"] * (budget is not None)]
-        plan = check_regimes(given_plan(plan, others), Grid.of(times))
+        plan = check_regimes(given_plan(plan, {**options, "budget": budget}), Grid.of(times))
     else:
         plan = Plan.of(times, budget, **options)
     return (plan if reason is None else Plan.of(times)), times, reason

@@ -14,10 +14,9 @@ OPTIONS = (
 
 def check_options(budget: int | None, options: dict[str, Any]) -> dict[str, Any]:
     """The options of every run to come, tried on a grid of 50 steps so that errors come at once."""
-    if budget is not None:
-        options = {**options, "budget": budget}
+    options = options if budget is None else {**options, "budget": budget}
     if "plan" in options:
-        return {"plan": given_plan(options["plan"], [name for name in options if name != "plan"])}
+        return {"plan": given_plan(options["plan"], {**options, "plan": None})}
     if not {"budget", "speedup"} & set(options) and not isinstance(
         options.get("anchors"), (tuple, list)
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,29 +97,6 @@ class Beginning(Recorder):
         raise Begun
 
 
-def recorded(
-    pipe: Any,
-    run: dict[str, Any],
-    seed: int,
-    recorder: Recorder,
-    plan: Any = None,
-) -> Recorder:
-    """One call of the pipeline, seeded and recorded; the pipeline is left as it was."""
-    call = {"generator": torch.Generator().manual_seed(seed)} | run
-    if "output_type" in inspect.signature(type(pipe).__call__).parameters:
-        call = {"output_type": "latent"} | call
-    with stepping(pipe.scheduler, recorder), torch.no_grad():
-        handle = None if plan is None else diffusers.attach(pipe, plan=plan)
-        try:
-            pipe(**call)
-        except Begun:
-            pass
-        finally:
-            if handle is not None:
-                handle.remove()
-    return recorder
-
-
 @contextmanager
 def stepping(scheduler: Any, recorder: Recorder) -> Iterator[None]:
     before = scheduler.__dict__.get("step")
@@ -156,8 +133,19 @@ class Calls:
     tick: Callable[[], None] = lambda: None
 
     def run(self, i: int, plan: Any = None, kind: type[Recorder] = Recorder, **options: Any):
+        """Runs and records call i, under a plan if there is one; the pipeline stays as it was."""
         recorder = kind(self.pipe, tick=self.tick, **options)
-        return recorded(self.pipe, self.runs[i], self.seed + i, recorder, plan)
+        call = {"generator": torch.Generator().manual_seed(self.seed + i)} | self.runs[i]
+        if "output_type" in inspect.signature(type(self.pipe).__call__).parameters:
+            call = {"output_type": "latent"} | call
+        with (
+            stepping(self.pipe.scheduler, recorder),
+            torch.no_grad(),
+            suppress(Begun),
+            nullcontext() if plan is None else diffusers.attach(self.pipe, plan=plan),
+        ):
+            self.pipe(**call)
+        return recorder
 
     def end(self, i: int) -> Tensor:
         if i not in self.ends:

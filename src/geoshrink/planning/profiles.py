@@ -114,7 +114,16 @@ class Profile(Runs):
         self, grid: Grid | None = None, guidance: float | None = None, model: str | None = None
     ) -> str | None:
         """Why a run is not what was profiled; None if it is, as far as both are known."""
-        return misfit(self, grid, guidance, model)
+        if model and self.model and model != self.model:
+            return f"it is of the model {self.model!r}, not {model!r}"
+        if grid is not None and (reason := grid_misfit(self.grid, grid)):
+            return f"its σ-grid is another one ({reason})"
+        if guidance is not None and self.guidance is not None:
+            low, high = pair(self.guidance)
+            if not low - 1e-6 <= guidance <= high + 1e-6:
+                seen = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+                return f"it was made at guidance {seen}, this run has {guidance:g}"
+        return None
 
     def check(
         self, grid: Grid | None = None, guidance: float | None = None, model: str | None = None
@@ -170,22 +179,6 @@ def plan_for(
             return replace(found.plan(budget), grid=grid)
     warnings.warn(f"planned without a profile, by the default: {reason}", UserWarning, stacklevel=2)
     return Plan.of(grid, budget)
-
-
-def misfit(
-    profile: Runs, grid: Grid | None, guidance: float | None, model: str | None
-) -> str | None:
-    """Profile.misfit."""
-    if model and profile.model and model != profile.model:
-        return f"it is of the model {profile.model!r}, not {model!r}"
-    if grid is not None and (reason := grid_misfit(profile.grid, grid)):
-        return f"its σ-grid is another one ({reason})"
-    if guidance is not None and profile.guidance is not None:
-        low, high = pair(profile.guidance)
-        if not low - 1e-6 <= guidance <= high + 1e-6:
-            seen = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-            return f"it was made at guidance {seen}, this run has {guidance:g}"
-    return None
 
 
 def grid_misfit(mine: Grid, theirs: Grid) -> str | None:
