@@ -315,7 +315,7 @@ def test_the_command_line_prints_the_table(capsys, tmp_path, monkeypatch):
 def test_a_prompts_file_has_one_on_each_line(folder, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        "geoshrink.compare.command.run_compare", lambda settings, out: seen.append(settings)
+        "geoshrink.commands.compare.run_compare", lambda settings, out: seen.append(settings)
     )
     (tmp_path / "p.txt").write_text("a cat\n\n  the dog \na cat\n", "utf-8")
     path = str(tmp_path / "p.txt")

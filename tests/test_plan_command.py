@@ -52,7 +52,7 @@ def test_a_pipeline_that_a_builder_gives(tmp_path, capsys, monkeypatch):
     pytest.importorskip("diffusers")
     (tmp_path / "plan_builder.py").write_text(BUILDER, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("geoshrink.cli_plan.SAMPLES", 4)
+    monkeypatch.setattr("geoshrink.commands.plan.SAMPLES", 4)
     file = tmp_path / "profile.json"
     asked = ["plan", "plan_builder:build", "--steps", "8", "--budget", "4", "--out", str(file)]
     assert main(asked) == 0

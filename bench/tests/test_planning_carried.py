@@ -9,10 +9,10 @@ import torch
 
 import geoshrink
 from geoshrink import Grid, Plan, Profile, sample
-from geoshrink_bench import zoo
 from geoshrink.planning.gains import gain_stages
 from geoshrink.planning.resampling import pooled, resampled, subset
 from geoshrink.planning.tournament import decibels
+from geoshrink_bench import zoo
 from geoshrink_bench.zoo import profiles as ship
 from toy import Toy, noise, shifted
 

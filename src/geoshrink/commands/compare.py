@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .bench import run_compare
-from .inputs import Settings, read_kwargs, read_prompts
+from ..compare.bench import run_compare
+from ..compare.inputs import Settings, read_kwargs, read_prompts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

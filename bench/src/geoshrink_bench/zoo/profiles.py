@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from geoshrink.grid import Grid
 from geoshrink.plan import Plan
 from geoshrink.planning import Profile, plan_for, profile
+from geoshrink.planning.runs import check_budget
+
 from .model import Model, find, load
 
 SAMPLES = 16
@@ -85,6 +88,46 @@ def profiled(
         guidance=guidance,
         **options,
     )
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A model of the zoo as `geoshrink plan` takes it: the entry points geoshrink.models."""
+
+    model: Model
+
+    @classmethod
+    def load(cls, name: str, device: str = "cpu") -> Planned:
+        return cls(load(name, device))
+
+    def profile(
+        self,
+        budget: int | None = None,
+        *,
+        samples: int | None = None,
+        steps: int | None = None,
+        shift: Any = None,
+        guidance: float | None = None,
+        target: str = "run",
+        file: Path | None = None,
+    ) -> Profile:
+        """The profile that comes with the model, where it fits and no other is asked for."""
+        model, at = self.model, self.model.judged_at
+        grid = model.grid(steps, shift, at.get("interval"))
+        if budget is not None:
+            check_budget(budget, grid)
+        if file is None and samples is None:
+            found, reason = fitted(
+                model.name, grid, at["guidance"] if guidance is None else guidance
+            )
+            if found is not None and found.tried(target):
+                words = f"the profile that comes with {model.name}: {found}"
+                print(f"{words}; --samples or --out make one anew", file=sys.stderr)
+                return found
+            reason = reason or f"it has no real runs for target={target!r}"
+            print(f"not by the profile that comes with {model.name}: {reason}", file=sys.stderr)
+        options: dict[str, Any] = dict(shift=shift, guidance=guidance, target=target, file=file)
+        return profiled(model, SAMPLES if samples is None else samples, steps, **options)
 
 
 def ship(model: Model, file: str | Path, command: str) -> Path:

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
 
-from .adapters.profiling import profile_pipeline
-from .compare import Settings, read_kwargs, read_prompts
-from .compare.inputs import check_device
-from .compare.manners import PIPELINE as MANNER
-from .compare.pipeline import load as load_host
-from .planning import Profile
-from .planning.runs import check_budget, check_target
-from .zoo import load
-from .zoo.profiles import SAMPLES, fitted, profiled
-from .zoo.recipes import RECIPES
+from ..adapters.profiling import profile_pipeline
+from ..compare import Settings, read_kwargs, read_prompts
+from ..compare.inputs import check_device
+from ..compare.manners import PIPELINE as MANNER
+from ..compare.pipeline import load as load_host
+from ..planning import Profile
+from ..planning.runs import check_target
 
+MODELS = "geoshrink.models"
+SAMPLES = 16  # of a pipeline without prompts
 #: Options of one kind of model; giving them for the other is an error.
 ZOO, PIPELINE = ("samples", "shift"), ("prompts", "prompts_file", "dtype", "kwargs")
 
@@ -37,16 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default="run", help="run: the full run; flow: the exact flow")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--guidance", type=float)
-    parser.add_argument("--device", help="zoo: cpu unless said; else cuda where there is one")
+    parser.add_argument("--device", help="default: cpu for the zoo, else cuda if there is one")
     parser.add_argument("--out", type=Path, help="keep the profile here, or go on with it")
     parser.add_argument("--curve", type=Path, help="draw quality against calls into this HTML file")
     zoo = parser.add_argument_group("models of the zoo")
-    zoo.add_argument("--samples", type=int, help="to profile on, 16 unless one comes with it")
+    zoo.add_argument("--samples", type=int, help="to profile on anew; default: 16")
     zoo.add_argument("--shift", type=float, help="of the σ-grid")
     pipeline = parser.add_argument_group("pipelines")
     pipeline.add_argument("--prompts", nargs="+", help="to profile on: 4 or more, better 16")
     pipeline.add_argument("--prompts-file", type=Path, help="one prompt on each line")
-    pipeline.add_argument("--dtype", help="bf16, fp16 or fp32; bf16 on a GPU unless said")
+    pipeline.add_argument("--dtype", help="bf16, fp16 or fp32; default: bf16 on a GPU")
     pipeline.add_argument("--kwargs", help="more arguments of the call, as JSON")
 
 
@@ -58,12 +57,18 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--plan {args.plan} is for a plan: give --budget or --target-db, too")
     check_target(args.target, None, "euler")
     check_device(args.device)
-    own = args.model not in RECIPES and (Path(args.model).is_dir() or ":" in args.model)
+    own = Path(args.model).is_dir() or ":" in args.model
+    known = {entry.name: entry for entry in entry_points(group=MODELS)}
+    if not own and args.model not in known:
+        names = ", ".join(known) or "none: pip install geoshrink-bench"
+        raise ValueError(
+            f"no folder {args.model!r}, and no model of that name; the models are {names}"
+        )
     kind, others = ("a pipeline", ZOO) if own else ("a model of the zoo", PIPELINE)
     for name in others:
         if getattr(args, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')} is not an option of {kind}")
-    found = of_pipeline(args) if own else of_zoo(args)
+    found = of_pipeline(args) if own else of_model(known[args.model], args)
     curve = found.curve(target=args.target)
     print(curve, file=sys.stderr if asked else sys.stdout)
     if args.curve:
@@ -81,17 +86,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def of_zoo(args: argparse.Namespace) -> Profile:
-    model = load(args.model, args.device or "cpu")
+def of_model(entry: EntryPoint, args: argparse.Namespace) -> Profile:
+    """A profile of a model that comes with a distribution, by the group geoshrink.models."""
     if args.samples is not None and args.samples < 1:
         raise ValueError(f"--samples must be at least 1, got {args.samples}")
-    grid = model.grid(args.steps, args.shift, model.judged_at.get("interval"))
-    if args.budget is not None:
-        check_budget(args.budget, grid)
-    return ready(model, grid, args) or profiled(
-        model,
-        SAMPLES if args.samples is None else args.samples,
-        args.steps,
+    return entry.load()(entry.name, args.device or "cpu").profile(
+        args.budget,
+        samples=args.samples,
+        steps=args.steps,
         shift=args.shift,
         guidance=args.guidance,
         target=args.target,
@@ -128,19 +130,3 @@ def of_pipeline(args: argparse.Namespace) -> Profile:
         file=args.out,
         **loaded.call,
     )
-
-
-def ready(model: Any, grid: Any, args: argparse.Namespace) -> Profile | None:
-    """The profile that comes with the model, if it fits and no other is asked for."""
-    if args.out is not None or args.samples is not None:
-        return None
-    guidance = model.judged_at["guidance"] if args.guidance is None else args.guidance
-    found, reason = fitted(args.model, grid, guidance)
-    if found is not None and not found.tried(args.target):
-        found, reason = None, f"it has no real runs for target={args.target!r}"
-    if found is None:
-        print(f"not by the profile that comes with {args.model}: {reason}", file=sys.stderr)
-        return None
-    words = f"the profile that comes with {args.model}: {found}; --samples or --out make a new one"
-    print(words, file=sys.stderr)
-    return found
