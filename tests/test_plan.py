@@ -723,6 +723,10 @@ def test_a_plan_reads_like_a_sentence():
     assert text == "4 of 50 stages (auto anchors, chordal, hold, data space)"
 
 
+def test_a_refined_plan_is_not_exact():
+    assert Plan.of(LINE).exact and not Plan.of(LINE, refine=2).exact
+
+
 def test_an_exact_plan_reads_like_one_too():
     # Was: "every stage: budget 60 exceeds the 50 stages anchors, signed chordal, output space".
     assert "stages anchors" not in str(Plan.of(LINE, 60))

@@ -98,6 +98,20 @@ def test_beyond_the_exact_search_the_mesh_in_sigma_stays():
     assert np.abs(noise(900) - noise(1000)).max() < 2 / MOST
 
 
+def test_a_long_grid_by_heart():
+    """Pins the density by which a long grid is thinned before the search."""
+    expected = (0, 6, 25, 44, 72, 110, 160, 228, 313, 422, 518, 582)
+    assert anchors_of(shifted(600, 3.0), 12) == expected
+
+
+def test_stages_at_one_noise_level_are_no_rise():
+    """Halving both α and σ leaves τ where it was."""
+    alphas, sigmas = [0.0, 0.2, 0.8, 0.4, 0.9, 1.0], [1.0, 0.8, 0.6, 0.3, 0.1, 0.0]
+    grid = Grid.of(sigmas, prediction="sample", alphas=alphas)
+    assert grid.tracks[0].tau[2] == grid.tracks[0].tau[3]
+    assert universal_anchors(grid, 3) is not None
+
+
 def test_rounding_direction_and_units_do_not_move_anchors():
     for T, B in [(28, 7), (50, 10), (50, 16), (100, 20)]:
         for shift in (1.0, 3.0, 7.0):

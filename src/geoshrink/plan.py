@@ -243,7 +243,7 @@ class Plan:
             for n, (r, _) in enumerate(self.horizons(s))
             if n not in queried
         ]
-        return retention_floor(max(map(abs, rho), default=0.0))
+        return retention_floor(max(rho, default=0.0))
 
     @property
     def keeps_floor(self) -> bool:
