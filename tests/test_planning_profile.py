@@ -275,6 +275,8 @@ def test_a_file_of_another_model_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"not what was profiled \(the noise differ"):
         profile.measure(mine, noise(seed=9), [8], quiet=True)
     assert other.calls == 2
+    with pytest.raises(ValueError, match="the first outputs differ"):
+        profile.measure(lambda x, sigma: x * math.nan, noise(), [8], quiet=True)
     profile.save(file, small=True)
     assert 8 in Profile.load(file).measure(mine, noise(), [8], quiet=True).tried("run")
 

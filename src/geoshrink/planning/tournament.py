@@ -121,13 +121,13 @@ def changed(profile: Runs, begun: Callable[[int], Iterable[list[list[Tensor]]]])
     for i, batch in enumerate(profile.batches):
         for what, slots in zip(("noise", *["first outputs"] * (not profile.origin)), begun(i)):
             firsts = [gram(rows) for rows in slots]
-            known = [g[:, : len(rows), : len(rows)] for g, rows in zip(batch.grams, slots)]
+            known = [g[:, : len(slots[0]), : len(slots[0])] for g in batch.grams]
             if [g.shape for g in firsts] != [g.shape for g in known]:
                 return what
             for first, g in zip(firsts, known):
                 norms = g.diagonal(dim1=1, dim2=2).sqrt()
                 scale = norms[:, :, None] * norms[:, None]
-                if ((first - g).abs() > SAME[what] * scale).any():
+                if not ((first - g).abs() <= SAME[what] * scale).all():
                     return what
     return None
 
