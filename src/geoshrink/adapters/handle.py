@@ -10,9 +10,12 @@ from torch import nn
 from ..planning import Profile
 from ..report import Report
 
+KEPT = 32  # reports
+
 
 class Handle:
-    """`report` is that of the latest run, `reports` of all; remove() leaves the host as it was.
+    """`report` is that of the latest run, `reports` of the last 32; remove() leaves the host as it
+    was.
 
     denoisers  the networks whose calls are saved
     host       whose it is, as a weak reference, where profile() can run it
@@ -37,7 +40,7 @@ class Handle:
 
     @property
     def report(self) -> Report | None:
-        """None before the first run, and where the host's loop never steps its scheduler."""
+        """None before the first run. A run that was not accelerated is there with the reason."""
         reports = self._reports()
         return reports[-1] if reports else None
 

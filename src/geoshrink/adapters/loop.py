@@ -8,6 +8,8 @@ the pipeline does with them what it does, and step gets the prediction instead.
 from __future__ import annotations
 
 import inspect
+import sys
+import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,11 +22,13 @@ from ..grid import Grid
 from ..plan import Plan, check_plan
 from ..report import Report
 from ..run import Run
+from .caches import check_hooks
+from .hooks import Handler, Hooks
 from .memory import Memory
 from .scheduling import read_ahead
-from .stack import stack
+from .stack import running, stack
 from .standins import hollow, shapes
-from .telling import ends_with_a_hook, tell
+from .telling import tell
 
 if TYPE_CHECKING:
     from .seam import Seam
@@ -33,8 +37,10 @@ EULER = ("EulerDiscreteScheduler", "FlowMatchEulerDiscreteScheduler")  # x' = x 
 
 
 class Loop:
-    def __init__(self, seam: Seam, host: Any, counted: bool):
+    def __init__(self, seam: Seam, host: Any, counted: bool, denoisers: list[nn.Module]):
         self.seam, self.host = seam, weakref.ref(host)
+        self.denoisers, self.hooks = denoisers, Hooks()
+        self.thread, self.over = threading.current_thread(), False
         self.counted = counted  # the host runs the loop itself, and knows its length
         self.owned = seam.owned_by(host)
         self.switches = switches_of(host)
@@ -84,7 +90,27 @@ class Loop:
             self.callers.add(code)
         return code in self.callers
 
+    def on_stack(self) -> bool:
+        """Whether the code that runs the loop is still at it, in whatever thread."""
+        frame = sys._current_frames().get(self.thread.ident or 0)
+        if frame is None:
+            return False
+        if not self.counted:
+            return not self.under or self.under[0] in list(stack(frame))
+        host = self.host()
+        return running(lambda it: it is host, self.seam.reader.method, frame) is not None
+
     # -- denoiser calls
+
+    def intercept(self, handler: Handler) -> None:
+        """Puts the denoisers' calls through us, outside hooks, offloading and compilation."""
+        for module in self.denoisers:
+            compiled = getattr(module, "_compiled_call_impl", None) is not None
+            self.hooks.place(module, "_compiled_call_impl" if compiled else "_call_impl", handler)
+
+    def release(self) -> None:
+        self.hooks.lift()
+        self.memory.release()
 
     def evaluate(self, module: nn.Module, call: Callable, args: tuple, kwargs: dict) -> Any:
         if self.stepped:
@@ -94,8 +120,8 @@ class Loop:
         self.calls.append(key)
         if self.undecided:
             self.skipping, self.undecided = self.decide(key), False
-            if self.skipping and not self.alive():
-                self.seam.close()  # the loop was left by an exception: this call is not its own
+            if self.skipping and not self.counted and not self.on_stack():
+                self.seam.close(self)  # the loop was left by an exception: this call is not its own
                 return call(*args, **kwargs)
         if len(self.calls) == 1:
             self.memory.open_stage(self.host(), self.skipping)
@@ -110,7 +136,7 @@ class Loop:
             self.remember_frames()
         output = call(*args, **kwargs)
         if self.exact_calls is None and len(self.calls) == 1:
-            self.seam.check_hooks()
+            check_hooks(self.denoisers)
         if self.skipping:
             self.note("a denoiser call that no exact stage had made: it was run")
         else:
@@ -159,10 +185,6 @@ class Loop:
         if not self.counted:
             now = list(stack())
             self.under = now if self.under is None else [f for f in self.under if f in now]
-
-    def alive(self) -> bool:
-        """Whether the code that runs a bare loop is still on the stack."""
-        return not self.under or self.under[0] in list(stack())
 
     # -- step calls
 
@@ -278,17 +300,17 @@ class Loop:
 
     def finish(self) -> None:
         """After the last round the denoisers are their own again."""
-        self.seam.release()
+        self.release()
         self.under = None
         if self.finished or not self.runs:
             return
         self.finished = True
-        if not (self.counted and ends_with_a_hook(self.host(), self.seam.reader.method)):
+        if not self.seam.here.inside:
             self.tell()
 
     def tell(self) -> None:
         """One line says what was done, and a warning if it is not to be trusted. Waits for the
-        device, so it is the host's last act where it has one.
+        device, so it is done when the host's method has ended, where we see that.
         """
         if self.told:
             return

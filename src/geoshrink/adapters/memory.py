@@ -8,10 +8,13 @@ every stage it missed, a difference between the two exact ones (benchmarks/apg.m
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
+from .hooks import Hooks
 from .stack import variables_of
 
 
@@ -22,6 +25,7 @@ class Memory:
         self.holders = [part for part in parts if hasattr(part, "momentum_buffer")]
         self.method, self.skipping = method, False
         self.averages: dict[int, Average] = {}
+        self.hooks, self.thread = Hooks(), threading.get_ident()
         self.bytes = 0  # the most that was held
 
     def open_stage(self, host: Any, skipping: bool) -> None:
@@ -29,26 +33,28 @@ class Memory:
         found = [holder.momentum_buffer for holder in self.holders]
         for each in (*found, *variables_of(host, self.method).values()):
             if hasattr(each, "running_average") and id(each) not in self.averages:
-                self.averages[id(each)] = Average(each, self)
+                self.averages[id(each)] = average = Average(self)
+                self.hooks.place(each, "update", average.on_update)
         kept = [average.last for average in self.averages.values()]
         self.bytes = max(self.bytes, sum(last.nbytes for last in kept if last is not None))
 
     def release(self) -> None:
-        for average in self.averages.values():
-            vars(average.owner).pop("update", None)
+        self.hooks.lift()
         self.averages = {}
 
 
 class Average:
     """One running average, its update() taken over."""
 
-    def __init__(self, owner: Any, memory: Memory):
-        self.owner, self.memory, self.plain = owner, memory, owner.update
+    def __init__(self, memory: Memory):
+        self.memory = memory
         self.last: Tensor | None = None  # the latest exact difference
         self.missed = 0
-        owner.update = self.update
 
-    def update(self, update_value: Tensor) -> None:
+    def on_update(self, owner: Any, plain: Callable, args: tuple, kwargs: dict) -> Any:
+        if threading.get_ident() != self.memory.thread:
+            return plain(*args, **kwargs)
+        (update_value,) = (*args, *kwargs.values())
         if self.memory.skipping:
             self.missed += 1
             return
@@ -56,6 +62,6 @@ class Average:
         if last is None or last.shape != update_value.shape:
             last = update_value
         for k in range(1, self.missed + 1):
-            self.plain(last + k / (self.missed + 1) * (update_value - last))
-        self.plain(update_value)
+            plain(last + k / (self.missed + 1) * (update_value - last))
+        plain(update_value)
         self.last, self.missed = update_value, 0

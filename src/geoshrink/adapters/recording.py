@@ -18,6 +18,7 @@ from ..planning.profiling import check_finite
 from ..planning.runs import RUN, check_target
 from ..planning.tournament import Begun
 from . import diffusers
+from .hooks import hook_of
 
 
 class Recorder:
@@ -189,7 +190,7 @@ def check_call(
 
 
 def check_plain(pipe: Any) -> None:
-    if getattr(vars(pipe.scheduler).get("step"), "seam", None) is not None:
+    if hook_of(pipe.scheduler, "set_timesteps") is not None:
         raise ValueError(
             f"this {type(pipe).__name__} is accelerated: profile it with handle.profile(…), or "
             "after handle.remove()"

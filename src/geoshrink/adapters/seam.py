@@ -1,16 +1,18 @@
 """The seam between a denoiser and a scheduler, shared by every host that has both.
 
-The only lasting hook sits on the scheduler instance (set_timesteps and step). While a loop runs,
-the denoisers are intercepted too, outside every other hook, so that a skipped stage moves no
-offloaded weights. What happens in a loop is loop.py's business.
+The lasting hooks sit on the scheduler instance (set_timesteps and step) and on the way into the
+host's method that loops. While a loop runs, the denoisers are intercepted too, outside every other
+hook, so that a skipped stage moves no offloaded weights. A loop belongs to its thread, and ends
+with the host's method by whatever way that is left. What happens in it is loop.py's business.
 """
 
 from __future__ import annotations
 
-import functools
+import logging
+import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
-from types import MethodType
 from typing import Any, Protocol
 
 from torch import nn
@@ -18,9 +20,15 @@ from torch import nn
 from ..blocks import Blocks
 from ..grid import Grid
 from ..report import Report
+from .caches import check_caches, check_hooks
+from .entry import enter, leave, seam_of
+from .handle import KEPT
+from .hooks import LOCK, Hooks, hook_of
 from .loop import Loop
+from .scheduling import check_step
 from .stack import caller, running
-from .telling import LAST
+
+logger = logging.getLogger("geoshrink")
 
 
 class Reader(Protocol):
@@ -40,8 +48,17 @@ class Reader(Protocol):
     ) -> tuple[Grid, str | None]: ...
 
 
+class Here(threading.local):
+    """What one thread does."""
+
+    loop: Loop | None = None
+    bar: Any = None
+    inside = False  # the host's own method is on the stack
+    made = 0  # reports
+
+
 class Seam:
-    """One host's schedulers and denoisers, and the loop that runs over them now."""
+    """One host's schedulers and denoisers, and the loops that run over them now."""
 
     def __init__(
         self,
@@ -53,72 +70,142 @@ class Seam:
         find: Callable[[Any], list[nn.Module]],
     ):
         self.host = weakref.ref(host)
-        self.schedulers, self.denoisers = list(schedulers), list(denoisers)
+        self.schedulers = list(schedulers)
+        self.own = same(self.schedulers, reader.find_schedulers(host))  # not named by the user
         self.attached = list(denoisers)  # a run may go over some of them only, or over later ones
         self.reader, self.options, self.find = reader, options, find
-        self.loop: Loop | None = None
-        self.bar: Any = None
+        self.here, self.live = Here(), []
         self.removed = False
-        self.finished: list[Callable[[], Report | None]] = []
-        self.saved: list[tuple[Any, str, Any]] = []
-        self.intercepted: list[tuple[nn.Module, str, Any]] = []
+        self.finished: deque[Report] = deque(maxlen=KEPT)
+        self.seats: list[tuple[Any, Hooks]] = []
 
     def attach(self) -> None:
-        """Hooks the schedulers; what we had attached to them before is removed."""
-        if self.is_running(self.host()):
-            raise RuntimeError(
-                f"{type(self.host()).__name__} is in the middle of a run: accelerate it before"
-            )
-        self.check_caches()
-        self.check_hooks()
-        for scheduler in self.schedulers:
-            before = getattr(scheduler.__dict__.get("step"), "seam", None)
-            if before is not None:
-                before.remove()
-        for scheduler in self.schedulers:
-            self.hook(scheduler, "set_timesteps", self.on_set_timesteps)
-            self.hook(scheduler, "step", self.on_step)
+        """Hooks the schedulers; what we had attached to this host before is removed."""
         host = self.host()
-        if callable(getattr(type(host), "progress_bar", None)):
-            self.hook(host, "progress_bar", self.on_progress_bar)
-        if callable(getattr(type(host), LAST, None)):
-            self.hook(host, LAST, self.on_end)
+        if self.is_running(host):
+            raise RuntimeError(
+                f"{type(host).__name__} is in the middle of a run: accelerate it before"
+            )
+        check_caches(self.attached)
+        check_hooks(self.attached)
+        for other in self.others():
+            if other.host() is host:
+                other.remove()
+        try:
+            self.sit()
+            enter(host, self)
+        except BaseException:
+            self.remove()
+            raise
 
-    def hook(self, owner: Any, name: str, handler: Callable) -> None:
-        before = owner.__dict__.get(name)
-        self.saved.append((owner, name, before))
-        owner.__dict__[name] = bound(self, owner, name, before, handler)
+    def others(self) -> list[Seam]:
+        """The seams that the host and its schedulers are under."""
+        hooks = [hook_of(scheduler, "step") for scheduler in self.schedulers]
+        found = [handler.__self__ for h in hooks if h is not None for handler in h.users.values()]
+        own = seam_of(self.host())
+        return found if own is None else [*found, own]
+
+    def sit(self) -> None:
+        for scheduler in self.schedulers:
+            if all(scheduler is not seat for seat, _ in self.seats):
+                hooks = Hooks(follows=lambda: self.running() is not None)
+                self.seats.append((scheduler, hooks))
+                hooks.place(scheduler, "set_timesteps", self.on_set_timesteps)
+                hooks.place(scheduler, "step", self.on_step)
 
     def remove(self) -> None:
-        self.close()
-        self.removed, self.bar = True, None
-        for owner, name, before in self.saved:
-            owner.__dict__.pop(name, None)
-            if before is not None:
-                owner.__dict__[name] = before
-        self.saved = []
+        """At once, but for loops of other threads: those are exact from their next step on."""
+        self.removed = True
+        leave(self.host(), self)
+        for loop in list(self.live):
+            between = loop.thread is threading.current_thread() and loop.stepped
+            if between or loop.finished or not loop.on_stack():
+                self.close(loop)
+        self.rise()
+
+    def rise(self) -> None:
+        """Leaves the schedulers that are not ours any more, once no loop needs them."""
+        with LOCK:
+            if all(loop.finished for loop in self.live):
+                stay = [] if self.removed else self.schedulers
+                for scheduler, hooks in self.seats:
+                    if all(scheduler is not other for other in stay):
+                        hooks.lift()
+                self.seats = [seat for seat in self.seats if seat[1].placed]
 
     def reports(self) -> list[Report]:
-        now = [self.loop.report] if self.loop is not None else []
-        found = [report() for report in (*self.finished, *now)]
-        return [report for report in found if report is not None]
+        mine = [loop for loop in self.live if loop.finished or loop is self.here.loop]
+        now = [loop.report() for loop in mine]
+        return [*self.finished, *(report for report in now if report is not None)]
+
+    @property
+    def loop(self) -> Loop | None:
+        """That of this thread."""
+        loop = self.here.loop
+        return None if loop is None or loop.over else loop
 
     # -- what the hooks do
+
+    def on_run(self, host: Any, call: Callable, args: tuple, kwargs: dict) -> Any:
+        """The host's method that loops. Whatever was begun in it ends with it."""
+        if self.removed or host is not self.host():
+            return call(*args, **kwargs)
+        here = self.here
+        outer = here.loop, here.bar, here.inside
+        try:
+            here.loop, here.bar, here.inside = None, None, True
+            made, reason = here.made, self.find_schedulers(host)
+            result = call(*args, **kwargs)
+            if self.loop is not None:
+                self.close(self.loop)
+            if here.made == made and not self.removed:
+                self.tell_plain(reason or f"{self.names()} was not stepped")
+            return result
+        finally:  # what an interrupt breaks off in the first is made good in the second
+            try:
+                self.back_to(*outer)
+            finally:
+                self.back_to(*outer)
+
+    def back_to(self, outer: Loop | None, bar: Any, inside: bool) -> None:
+        loop = self.here.loop
+        if loop is not None and loop is not outer:
+            self.end(loop)
+        self.here.loop, self.here.bar, self.here.inside = outer, bar, inside
+
+    def find_schedulers(self, host: Any) -> str | None:
+        """Moves to the schedulers that the host has now; why that cannot be, or None."""
+        found = self.reader.find_schedulers(host) if self.own else self.schedulers
+        if not found or same(found, self.schedulers):
+            return None if found else "it has no scheduler now"
+        try:
+            for scheduler in found:
+                check_step(scheduler)
+        except TypeError as error:
+            return str(error)
+        self.schedulers = found
+        self.sit()
+        self.rise()
+        return None
+
+    def names(self) -> str:
+        return " and ".join(type(scheduler).__name__ for scheduler in self.schedulers)
+
+    def tell_plain(self, reason: str) -> None:
+        reason = f"the run was not accelerated: {reason}"
+        logger.warning("geoshrink: %s", reason)
+        self.finished.append(Report("none", 0, (), (), (), ((0, reason),), 0, None, 0.0))
 
     def on_set_timesteps(
         self, scheduler: Any, original: Callable, args: tuple, kwargs: dict
     ) -> Any:
         result = original(*args, **kwargs)
         host = self.running()
-        if host not in (None, self.host()) and not self.shares_denoisers(host):
+        if self.removed or not self.claims(host, scheduler):
             return result  # somebody else's loop over our scheduler, or over a copy of it
         if self.loop is None or self.loop.rounds:
-            self.close()
-            if host is not None:  # the user may have swapped or compiled them
-                self.denoisers = self.find(host)
-            self.check_caches()
-            self.loop = Loop(self, self.host() if host is None else host, host is not None)
-            self.intercept()
+            self.begin(host)
+        assert self.loop is not None
         self.loop.add_scheduler(scheduler)
         return result
 
@@ -127,41 +214,36 @@ class Seam:
         if loop is None or not loop.rounds or not self.mine(loop):
             return original(*args, **kwargs)
         try:
-            return loop.step(scheduler, original, args, kwargs)
+            result = loop.step(scheduler, original, args, kwargs)
         except BaseException:
-            self.abort()
+            self.end(loop)
             raise
+        if self.removed:
+            self.close(loop)
+        return result
 
     def on_denoiser(self, module: nn.Module, call: Callable, args: tuple, kwargs: dict) -> Any:
         loop = self.loop
-        if loop is None or not self.mine(loop) or not loop.expects(caller()):
+        if loop is None:
+            return call(*args, **kwargs)
+        if not self.mine(loop) or not loop.expects(caller()):
+            if not loop.on_stack():
+                self.close(loop)  # it was left
             return call(*args, **kwargs)
         try:
             return loop.evaluate(module, call, args, kwargs)
         except BaseException:
-            self.abort()
+            self.end(loop)
             raise
 
-    def on_progress_bar(self, host: Any, original: Callable, args: tuple, kwargs: dict) -> Any:
-        self.bar = original(*args, **kwargs)
-        return self.bar
-
-    def on_end(self, host: Any, original: Callable, args: tuple, kwargs: dict) -> Any:
-        """A pipeline's last act: what was done is told once the device has nothing left to do, and
-        a loop that has not begun will not begin any more.
-        """
-        loop = self.loop
-        if loop is not None and not loop.rounds and self.mine(loop):
-            self.abort()
-        result = original(*args, **kwargs)
-        if loop is not None and loop.finished and host is loop.host():
-            loop.tell()
-        return result
+    def on_progress_bar(self, bar: Any) -> Any:
+        self.here.bar = bar
+        return bar
 
     def show(self, exact: int) -> None:
         """The host's own progress bar says how many stages were queried."""
-        if hasattr(self.bar, "set_postfix_str"):
-            self.bar.set_postfix_str(f"{exact} exact", refresh=False)
+        if hasattr(self.here.bar, "set_postfix_str"):
+            self.here.bar.set_postfix_str(f"{exact} exact", refresh=False)
 
     # -- whose loop is it
 
@@ -185,6 +267,20 @@ class Seam:
         found = self.reader.named_schedulers(host)
         return [(name, scheduler) for name, scheduler in found.items() if id(scheduler) in own]
 
+    def claims(self, host: Any, scheduler: Any) -> bool:
+        """Whether a loop that begins now is ours: one of our host's, or of nobody's else."""
+        if host is not None and host is self.host():
+            return True
+        if host is not None and seam_of(host) is not None:
+            return False
+        hook = hook_of(scheduler, "set_timesteps")
+        if hook is not None and [*hook.users.values()][-1:] != [self.on_set_timesteps]:
+            return False  # the latest of several that share it
+        if host is None:
+            mine = any(scheduler is own for own in self.schedulers)
+            return mine and self.host() is not None
+        return self.shares_denoisers(host)
+
     def shares_denoisers(self, host: Any) -> bool:
         mine = self.host()
         own = {id(m) for m in [*self.attached, *([] if mine is None else self.find(mine))]}
@@ -197,97 +293,46 @@ class Seam:
             return host is None
         return host is loop.host() and loop.has_scheduler_of(host)
 
-    def check_caches(self) -> None:
-        """Two accelerators over one model would each spoil what the other measures."""
-        for module in self.denoisers:
-            if getattr(getattr(module, "_orig_mod", module), "_is_cached", False):
-                raise cached(module, "cache_dit.disable_cache(pipe)")
-            kind = type(getattr(module, "_cache_config", None)).__name__
-            if getattr(module, "is_cache_enabled", False) and kind != "TextKVCacheConfig":
-                raise cached(module, "its disable_cache()")
-
-    def check_hooks(self) -> None:
-        """The same for a cache that was applied by hand. Takes a millisecond on a large model, so
-        in a run it is done behind the first call.
-        """
-        for module in self.denoisers:
-            if caching(module):
-                raise cached(module, "its disable_cache()")
-
     # -- the loop's beginning and end
 
-    def close(self) -> None:
-        """Keeps the report of the loop that has ended, and lets everything else of it go."""
-        loop = self.loop
-        if loop is not None and loop.finished:
-            loop.tell()
-            self.finished.append(loop.report)  # made when asked for: the next run begins now
-        elif loop is not None and (report := loop.report()) is not None:
-            self.finished.append(lambda: report)
-        self.abort()
+    def begin(self, host: Any) -> None:
+        """A loop of this thread. The user may have swapped or compiled the denoisers."""
+        gone = [loop for loop in self.live if not loop.thread.is_alive()]
+        for loop in (*gone, *([] if self.loop is None else [self.loop])):
+            self.close(loop)
+        owner = self.host() if host is None else host
+        denoisers = self.find(owner)
+        check_caches(denoisers)
+        loop = Loop(self, owner, host is not None, denoisers)
+        try:
+            self.here.loop = loop
+            self.live.append(loop)
+            loop.intercept(self.on_denoiser)
+        except BaseException:
+            self.end(loop)
+            raise
 
-    def abort(self) -> None:
-        self.release()
-        self.loop = None
+    def close(self, loop: Loop) -> None:
+        """Keeps the report of a loop that has ended, and lets everything else of it go."""
+        try:
+            if loop.finished:
+                loop.tell()
+            report = loop.report()
+            if report is not None:
+                self.finished.append(report)
+                self.here.made += 1
+        finally:
+            self.end(loop)
 
-    def intercept(self) -> None:
-        """Puts the denoisers' calls through us, outside hooks, offloading and compilation."""
-        for module in self.denoisers:
-            name = "_call_impl"
-            if getattr(module, "_compiled_call_impl", None) is not None:
-                name = "_compiled_call_impl"
-            self.intercepted.append((module, name, module.__dict__.get(name)))
-            module.__dict__[name] = through(self.on_denoiser, module, getattr(module, name))
-
-    def release(self) -> None:
-        if self.loop is not None:
-            self.loop.memory.release()
-        for module, name, before in reversed(self.intercepted):
-            module.__dict__.pop(name, None)
-            if before is not None:
-                module.__dict__[name] = before
-        self.intercepted = []
-
-
-def cached(module: nn.Module, remedy: str) -> ValueError:
-    return ValueError(
-        f"{type(module).__name__} has a cache enabled; use one or the other: call {remedy} first, "
-        "or remove() geoshrink"
-    )
-
-
-def caching(module: nn.Module) -> bool:
-    """Whether a hook of one of diffusers' caches is in a module.
-
-    The cache of text keys is exact and may stay: nothing is predicted by it.
-    """
-    parts = [module]
-    for part in parts:  # not by modules() and getattr, which take four times as long
-        parts += [child for child in part._modules.values() if child is not None]
-        for name in getattr(part.__dict__.get("_diffusers_hook"), "hooks", ()):
-            predicts = any(word in name for word in ("cache", "broadcast", "fbc_"))
-            if predicts and "text_kv" not in name:
-                return True
-    return False
+    def end(self, loop: Loop) -> None:
+        loop.release()
+        loop.over = True
+        if self.here.loop is loop:
+            self.here.loop = None
+        with LOCK:
+            self.live = [other for other in self.live if other is not loop]
+        self.rise()
 
 
-def bound(seam: Seam, owner: Any, name: str, before: Any, handler: Callable) -> MethodType:
-    """The owner's own method through a hook, its signature kept; a copy is its own master."""
-    plain = getattr(type(owner), name)
-
-    @functools.wraps(plain)
-    def method(this: Any, *args: Any, **kwargs: Any) -> Any:
-        original = before if before is not None and this is owner else MethodType(plain, this)
-        if seam.removed:
-            return original(*args, **kwargs)
-        return handler(this, original, args, kwargs)
-
-    method.seam = seam  # type: ignore[attr-defined]
-    return MethodType(method, owner)
-
-
-def through(handler: Callable, module: nn.Module, call: Callable) -> Callable:
-    def intercepted(*args: Any, **kwargs: Any) -> Any:
-        return handler(module, call, args, kwargs)
-
-    return intercepted
+def same(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    return [*map(id, some)] == [*map(id, others)]

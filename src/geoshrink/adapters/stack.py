@@ -11,9 +11,9 @@ OURS = "geoshrink.adapters"
 PLUMBING = ("torch", "accelerate", "diffusers.hooks")
 
 
-def stack() -> Iterator[FrameType]:
+def stack(frame: FrameType | None = None) -> Iterator[FrameType]:
     """The frames from the innermost outwards, without our own."""
-    frame = sys._getframe(1)
+    frame = frame or sys._getframe(1)
     while frame is not None:
         if not module_of(frame).startswith(OURS):
             yield frame
@@ -29,9 +29,11 @@ def caller() -> CodeType | None:
     return next((f.f_code for f in stack() if not module_of(f).startswith(PLUMBING)), None)
 
 
-def running(is_host: Callable[[Any], bool], method: str = "__call__") -> Any:
+def running(
+    is_host: Callable[[Any], bool], method: str = "__call__", within: FrameType | None = None
+) -> Any:
     """The innermost host whose method that loops is on the stack, or None."""
-    for frame in stack():
+    for frame in stack(within):
         if frame.f_code.co_name == method:
             found = frame.f_locals.get("self")
             if found is not None and is_host(found):
