@@ -13,7 +13,6 @@ import random
 import signal
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -46,7 +45,7 @@ class Net(nn.Module):
     def __init__(self, seed: int = 0):
         super().__init__()
         torch.manual_seed(seed)
-        self.weight, self.calls = nn.Parameter(torch.randn(4, 4)), 0
+        self.weight, self.calls = nn.Parameter(torch.randn(4, 4) / 3), 0
 
     def forward(self, x: Tensor, t: Any) -> Tensor:
         self.calls += 1
@@ -131,11 +130,7 @@ def test_threads_do_not_see_each_other(shared):
     parts = [part for pipe in pipes for part in (pipe, pipe.net, pipe.scheduler)]
     before, plain = marks(*parts), [pipe(seed=i) for i, pipe in enumerate(pipes)]
     budgets = [BUDGET + (0 if shared == "pipeline" else i % 3) for i in range(THREADS)]
-    handles = [
-        accelerate(pipe, budget=b, denoisers=["net"])
-        for pipe, b in zip(pipes, budgets)
-        if shared != "pipeline" or pipe is not pipes[0] or True
-    ]
+    handles = [accelerate(p, budget=b, denoisers=["net"]) for p, b in zip(pipes, budgets)]
     alone = [pipe(seed=i) for i, pipe in enumerate(pipes)]
     assert not any(torch.equal(a, b) for a, b in zip(alone, plain))
     for turn in range(6):
@@ -146,8 +141,8 @@ def test_threads_do_not_see_each_other(shared):
         for i, out in enumerate(in_threads(jobs)):
             assert isinstance(out, Stop) if (i + turn) % 4 == 0 else torch.equal(out, alone[i])
     assert all(torch.equal(pipe(seed=i), alone[i]) for i, pipe in enumerate(pipes))
-    for handle, budget in zip(handles[-1:], budgets[-1:]):
-        assert {r.evaluations for r in handle.reports} == {budget}
+    pairs = list(zip(handles, budgets))[-1 if shared == "pipeline" else 0 :]  # the last replaces
+    assert all({r.evaluations for r in handle.reports} == {b} for handle, b in pairs)
     for handle in handles:
         handle.remove()
     assert marks(*parts) == before
@@ -163,19 +158,14 @@ def test_pipelines_of_diffusers_that_share_a_denoiser(name):
         pipe.scheduler = copy.deepcopy(first.scheduler)
         pipe.set_progress_bar_config(disable=True)
     part = "unet" if hasattr(first, "unet") else "transformer"
-    before, plain = marks(getattr(first, part)), call(pipes[2], kwargs)
+    plain = call(pipes[2], kwargs)
+    before = marks(getattr(first, part))
     handles = [accelerate(pipe, anchors=EARLY) for pipe in pipes[:2]]
     alone = call(first, kwargs)
 
     def work(pipe: Any) -> list[Tensor]:
-        # without a seed of the whole process, which threads would share
-        given = {"num_inference_steps": STEPS, "generator": torch.Generator().manual_seed(0)}
         step = lambda pipe, i, t, tensors: (yielding(i), tensors)[1]  # noqa: E731
-        more = {**kwargs, **given, "callback_on_step_end": step}
-        return [image.tensor(pipe(**{**more, "generator": fresh()})) for _ in range(4)]
-
-    def fresh() -> torch.Generator:
-        return torch.Generator().manual_seed(0)
+        return [call(pipe, kwargs, callback_on_step_end=step) for _ in range(4)]
 
     outs = in_threads([lambda pipe=pipe: work(pipe) for pipe in pipes])
     for pipe, found in zip(pipes, outs):
@@ -302,7 +292,7 @@ def test_interrupts_at_any_time(name):
     handle.remove()
 
 
-def own_loop(scheduler: Any, net: nn.Module, leave_after: int = STEPS) -> Iterator[Tensor]:
+def own_loop(scheduler: Any, net: nn.Module) -> Iterator[Tensor]:
     scheduler.set_timesteps(STEPS)
     x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -478,7 +468,9 @@ def test_a_compiled_denoiser():
         with pytest.raises(Stop):
             pipe(on_step=failing)
         assert [r.evaluations for r in handle.reports] == [len(EARLY)] * 2
-    assert torch.equal(pipe(), plain) and marks(pipe.net._orig_mod) == before
+    pipe.net = pipe.net._orig_mod
+    assert torch.equal(pipe(), plain)
+    assert marks(pipe.net)[0][1] - before[0][1] <= {"_is_torch_compile"}  # torch's own
 
 
 # --- runs that are not accelerated -------------------------------------------------------------

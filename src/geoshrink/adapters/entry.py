@@ -7,6 +7,7 @@ class that it had.
 
 from __future__ import annotations
 
+import copyreg
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,8 @@ def enter(host: Any, seam: Seam) -> None:
         made = plain.__reduce_ex__(self, protocol)
         if not isinstance(made, tuple):
             return made
-        return (made[0], tuple(plain if part is kind else part for part in made[1]), *made[2:])
+        function = plain.__new__ if made[0] is copyreg.__newobj__ else made[0]  # type: ignore[attr-defined]
+        return (function, tuple(plain if part is kind else part for part in made[1]), *made[2:])
 
     names = {name: looping, "__reduce_ex__": reduced, "__slots__": (), SEAM: seam}
     if callable(getattr(plain, "progress_bar", None)):
