@@ -16,6 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -134,12 +135,11 @@ def test_threads_do_not_see_each_other(shared):
     alone = [pipe(seed=i) for i, pipe in enumerate(pipes)]
     assert not any(torch.equal(a, b) for a, b in zip(alone, plain))
     for turn in range(6):
-        jobs = [
-            (lambda pipe=pipe, i=i: pipe(i, on_step=failing if (i + turn) % 4 == 0 else yielding))
-            for i, pipe in enumerate(pipes)
-        ]
-        for i, out in enumerate(in_threads(jobs)):
-            assert isinstance(out, Stop) if (i + turn) % 4 == 0 else torch.equal(out, alone[i])
+        acts = [failing if (i + turn) % 4 == 0 else yielding for i in range(THREADS)]
+        runs = enumerate(zip(pipes, acts))
+        outs = in_threads([partial(pipe, i, on_step=act) for i, (pipe, act) in runs])
+        for act, out, want in zip(acts, outs, alone):
+            assert isinstance(out, Stop) if act is failing else torch.equal(out, want)
     assert all(torch.equal(pipe(seed=i), alone[i]) for i, pipe in enumerate(pipes))
     pairs = list(zip(handles, budgets))[-1 if shared == "pipeline" else 0 :]  # the last replaces
     assert all({r.evaluations for r in handle.reports} == {b} for handle, b in pairs)
@@ -167,7 +167,7 @@ def test_pipelines_of_diffusers_that_share_a_denoiser(name):
         step = lambda pipe, i, t, tensors: (yielding(i), tensors)[1]  # noqa: E731
         return [call(pipe, kwargs, callback_on_step_end=step) for _ in range(4)]
 
-    outs = in_threads([lambda pipe=pipe: work(pipe) for pipe in pipes])
+    outs = in_threads([partial(work, pipe) for pipe in pipes])
     for pipe, found in zip(pipes, outs):
         want = plain if pipe is pipes[2] else alone
         assert all(torch.equal(out, want) for out in found)
@@ -256,6 +256,7 @@ def interrupted_after(seconds: float) -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        torch.set_grad_enabled(True)  # an interrupt in the end of torch.no_grad() leaves it off
         signal.signal(signal.SIGALRM, before)
 
 
@@ -376,9 +377,10 @@ def test_a_pipeline_of_diffusers_is_saved_and_moved_as_before(tmp_path):
     handle = accelerate(pipe, anchors=EARLY)
     ours = call(pipe, kwargs)
     pipe.save_pretrained(tmp_path / "accelerated")
-    assert '"_class_name": "FluxPipeline"' in (
-        tmp_path / "accelerated" / "model_index.json"
-    ).read_text()
+    assert (
+        '"_class_name": "FluxPipeline"'
+        in (tmp_path / "accelerated" / "model_index.json").read_text()
+    )
     assert pipe.transformer.state_dict().keys() == keys
     twins = [copy.deepcopy(pipe), pickle.loads(pickle.dumps(pipe))]
     for twin in twins:
@@ -417,18 +419,18 @@ def test_handles_are_removed_in_any_order(order, scheduler):
 def test_an_accelerated_run_inside_an_accelerated_run():
     net, inner = Net(), []
     one, two = Pipe(net), Pipe(net)
-    with accelerate(one, anchors=EARLY, denoisers=["net"]) as outside:
-        with accelerate(two, budget=8, denoisers=["net"]) as inside:
-            want = one(), two()
-            preview = lambda i: inner.append(two()) if i in (2, 6) else None  # noqa: E731
-            assert torch.equal(one(on_step=preview), want[0])
-            assert all(torch.equal(out, want[1]) for out in inner) and len(inner) == 2
-            assert [r.evaluations for r in outside.reports] == [5, 5]
-            assert [r.evaluations for r in inside.reports] == [8, 8, 8]
-            fault = lambda i: two(on_step=failing) if i == 4 else None  # noqa: E731
-            with pytest.raises(Stop):
-                one(on_step=fault)
-            assert torch.equal(one(), want[0]) and torch.equal(two(), want[1])
+    outside = accelerate(one, anchors=EARLY, denoisers=["net"])
+    inside = accelerate(two, budget=8, denoisers=["net"])
+    want = one(), two()
+    preview = lambda i: inner.append(two()) if i in (2, 6) else None  # noqa: E731
+    assert torch.equal(one(on_step=preview), want[0])
+    assert all(torch.equal(out, want[1]) for out in inner) and len(inner) == 2
+    assert [r.evaluations for r in outside.reports] == [5, 5]
+    assert [r.evaluations for r in inside.reports] == [8, 8, 8]
+    fault = lambda i: two(on_step=failing) if i == 4 else None  # noqa: E731
+    with pytest.raises(Stop):
+        one(on_step=fault)
+    assert torch.equal(one(), want[0]) and torch.equal(two(), want[1])
 
 
 def test_a_pipeline_that_runs_itself():

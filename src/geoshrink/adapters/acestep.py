@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
+import weakref
+from collections import deque
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
@@ -23,9 +26,10 @@ from ..outputs import stand_in
 from ..plan import Plan
 from ..report import Report
 from ..run import Run
-from .handle import Handle
+from .handle import KEPT, Handle
+from .hooks import Hooks, lift_all
 from .options import check_options
-from .patch import Patch, check_shape, patch_of, through, variables
+from .signatures import check_shape, named, variables
 from .stack import stack
 from .stages import announced, plan_of, switches
 
@@ -60,21 +64,23 @@ def attach(host: Any, budget: int | None = None, **options: Any) -> Handle:
             f"found no {', '.join(missing)}; its loop is not the one geoshrink knows: use "
             "geoshrink.Run in it"
         )
-    before = patch_of(host, LOOP)
-    if before is not None:
-        before.undo()
-    reports: list[Report] = []
-    patch = Patch()
+    lift_all(host, LOOP)
+    reports: deque[Report] = deque(maxlen=KEPT)
+    hooks, this = Hooks(), weakref.ref(host)
 
     def on_loop(original: Callable, given: dict, args: tuple, kwargs: dict) -> Any:
-        loop = Loop(inspect.unwrap(original).__code__, given["scheduler_type"], options)
-        inner, model = Patch(), host.ace_step_transformer
+        host: Any = this()
+        loop = Loop(inspect.unwrap(original).__code__, given["scheduler_type"], options, host)
+        inner, model = Hooks(), host.ace_step_transformer
         check_shape(type(model).__name__, getattr(model, "decode", None), "decode", DECODE)
-        inner.set(model, "decode", through(model.decode, loop.on_decode))
         try:
+            inner.place(model, "decode", named(model.decode, loop.on_decode))
             result = original(*args, **kwargs)
-        finally:
-            inner.undo()
+        finally:  # what an interrupt breaks off in the first is made good in the second
+            try:
+                inner.lift()
+            finally:
+                inner.lift()
         reports.append(announced(loop.report()))
         return result
 
@@ -82,17 +88,18 @@ def attach(host: Any, budget: int | None = None, **options: Any) -> Handle:
         logger.warning("geoshrink: editing adds noise at every step: it runs as it is")
         return original(*args, **kwargs)
 
-    patch.set(host, LOOP, through(getattr(host, LOOP), on_loop))
+    hooks.place(host, LOOP, named(getattr(host, LOOP), on_loop))
     if callable(getattr(host, EDIT, None)):
-        patch.set(host, EDIT, through(getattr(host, EDIT), on_edit))
-    return Handle(lambda: list(reports), patch.undo)
+        hooks.place(host, EDIT, named(getattr(host, EDIT), on_edit))
+    return Handle(lambda: list(reports), hooks.lift)
 
 
 class Loop:
     """One call of the pipeline's loop: a run for every branch, all with the same anchors."""
 
-    def __init__(self, code: Any, scheduler: str, options: dict[str, Any]):
+    def __init__(self, code: Any, scheduler: str, options: dict[str, Any], host: Any):
         self.code, self.scheduler, self.options = code, scheduler, options
+        self.host, self.thread = host, threading.get_ident()
         self.plan: Plan | None = None
         self.runs: dict[int, Run] = {}  # by the id of what the branch attends to
         self.guided: list[int] = []  # where guidance begins and ends
@@ -103,9 +110,9 @@ class Loop:
 
     def on_decode(self, original: Callable, given: dict, args: tuple, kwargs: dict) -> Any:
         frame = next((f for f in stack() if f.f_code is self.code), None)
-        if frame is None:
-            return original(*args, **kwargs)
-        here = frame.f_locals
+        here: dict[str, Any] = {} if frame is None else frame.f_locals
+        if here.get("self") is not self.host or threading.get_ident() != self.thread:
+            return original(*args, **kwargs)  # of another loop over this model
         if self.plan is None:
             self.begin(here)
         run, x = self.run_of(given["encoder_hidden_states"]), given["hidden_states"]

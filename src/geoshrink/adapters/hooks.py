@@ -135,7 +135,15 @@ def hook_of(owner: Any, name: str) -> Hook | None:
     return found if isinstance(found, Hook) and found.owner is owner else None
 
 
+def lift_all(owner: Any, name: str) -> None:
+    """Takes away what we have on a method, whoever asked for it."""
+    hook = hook_of(owner, name)
+    for user in list(hook.users) if hook is not None else ():
+        user.lift()
+
+
 def through(handler: Handler, owner: Any, call: Callable) -> Callable:
+    @functools.wraps(call)
     def hooked(*args: Any, **kwargs: Any) -> Any:
         return handler(owner, call, args, kwargs)
 

@@ -7,12 +7,11 @@ torchdiffeq. Frames that a host pads or overwrites afterwards are left out of th
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -20,10 +19,11 @@ from torch import Tensor
 
 from ..grid import Grid
 from ..report import Report
-from .handle import Handle
+from .handle import KEPT, Handle
+from .hooks import Hooks, hook_of
 from .odeint import Wrapped, times_of
 from .options import check_options
-from .patch import Patch, patch_of
+from .stack import stack
 from .stages import announced, plan_of
 
 #: The method with the loop; its variable that says which frames are real, and the one that says
@@ -65,68 +65,33 @@ def attach(host: Any, budget: int | None = None, **options: Any) -> Handle:
             f"torchdiffeq's odeint, found {', '.join(methods) or 'no method'} that does; wrap its "
             "function with geoshrink.adapters.odeint.wrap"
         )
-    modules = {method.__module__ for method in methods.values()}
-    symbols = [Symbol.of(sys.modules[name]) for name in sorted(modules)]
-    attached = Attached(host, options)
-    for symbol in symbols:
-        symbol.add(attached)
-
-    def remove() -> None:
-        for symbol in symbols:
-            symbol.drop(attached)
-
-    return Handle(lambda: list(attached.reports), remove)
-
-
-class Symbol:
-    """A module's odeint, ours while any of its hosts is accelerated."""
-
-    def __init__(self, module: ModuleType):
-        self.module, self.original = module, vars(module)["odeint"]
-        self.hosts: list[Attached] = []
-
-    @classmethod
-    def of(cls, module: ModuleType) -> Symbol:
-        return getattr(vars(module)["odeint"], "symbol", None) or cls(module)
-
-    def add(self, attached: Attached) -> None:
-        """A host that is accelerated again leaves its first acceleration behind."""
-        host = attached.host()
-        self.hosts = [other for other in self.hosts if other.host() not in (None, host)]
-        self.hosts.append(attached)
-        if patch_of(self.module, "odeint") is None:
-            Patch().set(self.module, "odeint", self.function())
-
-    def drop(self, attached: Attached) -> None:
-        self.hosts = [other for other in self.hosts if other is not attached]
-        patch = patch_of(self.module, "odeint")
-        if not self.hosts and patch is not None:
-            patch.undo()
-
-    def function(self) -> Callable:
-        @functools.wraps(self.original)
-        def odeint(func: Callable, y0: Any, t: Tensor, *args: Any, **kwargs: Any) -> Any:
-            variables = sys._getframe(1).f_locals
-            for attached in self.hosts:
-                if attached.host() is variables.get("self"):
-                    original = self.original
-                    return attached.integrate(original, (func, y0, t, *args), kwargs, variables)
-            return self.original(func, y0, t, *args, **kwargs)
-
-        odeint.symbol = self  # type: ignore[attr-defined]
-        return odeint
+    hooks = Hooks()
+    attached = Attached(weakref.ref(host, lambda _: hooks.lift()), options, kind)
+    for name in sorted({method.__module__ for method in methods.values()}):
+        hook = hook_of(sys.modules[name], "odeint")
+        for user, handler in list(hook.users.items()) if hook is not None else ():
+            if handler.__self__.host() is host:  # one that is accelerated again
+                user.lift()
+        hooks.place(sys.modules[name], "odeint", attached.on_odeint)
+    return Handle(lambda: list(attached.reports), hooks.lift)
 
 
 class Attached:
     """One accelerated host."""
 
-    def __init__(self, host: Any, options: dict[str, Any]):
-        self.host, self.options, self.kind = weakref.ref(host), options, kind_of(host)
-        self.reports: list[Report] = []
+    def __init__(self, host: weakref.ref, options: dict[str, Any], kind: str | None):
+        self.host, self.options, self.kind = host, options, kind
+        self.reports: deque[Report] = deque(maxlen=KEPT)
+
+    def on_odeint(self, module: Any, original: Callable, args: tuple, kwargs: dict) -> Any:
+        variables, host = next(stack()).f_locals, self.host()
+        if host is None or variables.get("self") is not host:
+            return original(*args, **kwargs)
+        return self.integrate(original, args, kwargs, variables)
 
     def integrate(self, original: Callable, args: tuple, kwargs: dict, variables: dict) -> Any:
-        func, y0, t, *more = args
         given = inspect.signature(original).bind(*args, **kwargs).arguments
+        func, y0, t = (given.pop(name) for name in ("func", "y0", "t"))
         how = [given.get(name) for name in ("method", "options", "event_fn")]
         times, reason = times_of(func, y0, t, *how)
         data = 1.0 if times[0] < times[-1] == 1 else None
@@ -135,7 +100,7 @@ class Attached:
         wrapped = Wrapped(func, plan, times, note, mask, torch.float32)
         if not found:
             wrapped.stages.note("no padding mask was found: all frames count")
-        result = original(wrapped, y0, t, *more, **kwargs)
+        result = original(wrapped, y0, t, **given)
         self.reports.append(announced(wrapped.report))
         return result
 

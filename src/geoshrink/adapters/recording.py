@@ -18,7 +18,7 @@ from ..planning.profiling import check_finite
 from ..planning.runs import RUN, check_target
 from ..planning.tournament import Begun
 from . import diffusers
-from .hooks import hook_of
+from .hooks import Hooks, hook_of
 
 
 class Recorder:
@@ -100,20 +100,12 @@ class Beginning(Recorder):
 
 @contextmanager
 def stepping(scheduler: Any, recorder: Recorder) -> Iterator[None]:
-    before = scheduler.__dict__.get("step")
-    original = scheduler.step
-
-    def step(*args: Any, **kwargs: Any) -> Any:
-        return recorder.step(scheduler, original, args, kwargs)
-
-    step.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
-    scheduler.__dict__["step"] = step
+    hooks = Hooks()
     try:
+        hooks.place(scheduler, "step", recorder.step)
         yield
     finally:
-        scheduler.__dict__.pop("step", None)
-        if before is not None:
-            scheduler.__dict__["step"] = before
+        hooks.lift()
 
 
 def replaced(result: Any, x: Tensor) -> Any:

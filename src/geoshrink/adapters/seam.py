@@ -100,7 +100,7 @@ class Seam:
 
     def others(self) -> list[Seam]:
         """The seams that the host and its schedulers are under."""
-        hooks = [hook_of(scheduler, "step") for scheduler in self.schedulers]
+        hooks = [hook_of(scheduler, "set_timesteps") for scheduler in self.schedulers]
         found = [handler.__self__ for h in hooks if h is not None for handler in h.users.values()]
         own = seam_of(self.host())
         return found if own is None else [*found, own]

@@ -7,6 +7,8 @@ call. A sparse output is kept sample by sample, along its layout.
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +18,10 @@ from torch import Tensor
 
 from ..grid import Grid
 from ..report import Report
-from .handle import Handle
+from .handle import KEPT, Handle
+from .hooks import Hooks, lift_all
 from .options import check_options
-from .patch import Patch, check_shape, patch_of, through
+from .signatures import check_shape, named
 from .stages import Stages, announced, plan_of, switches
 
 SAMPLE = ("model", "noise", "steps", "rescale_t")
@@ -44,14 +47,12 @@ def attach(host: Any, budget: int | None = None, *, stage: str = "slat", **optio
         check_shape(type(sampler).__name__, getattr(sampler, "sample", None), "sample", SAMPLE)
         inference = getattr(sampler, "_inference_model", None)
         check_shape(type(sampler).__name__, inference, "_inference_model", INFERENCE)
-    reports: list[Report] = []
-    patches = [Sampler(sampler, options, reports).attach() for sampler in samplers]
-
-    def remove() -> None:
-        for patch in patches:
-            patch.undo()
-
-    return Handle(lambda: list(reports), remove)
+    reports: deque[Report] = deque(maxlen=KEPT)
+    hooks = Hooks()
+    for sampler in samplers:
+        lift_all(sampler, "sample")
+        Sampler(options, reports).attach(sampler, hooks)
+    return Handle(lambda: list(reports), hooks.lift)
 
 
 def samplers_of(pipeline: Any, stage: str) -> list[Any]:
@@ -69,36 +70,35 @@ def samplers_of(pipeline: Any, stage: str) -> list[Any]:
     return list(found.values())
 
 
+class Here(threading.local):
+    stages: Stages | None = None
+
+
 class Sampler:
-    """One sampler under our hooks, and the run it is in."""
+    """One sampler under our hooks, and the run that each thread is in."""
 
-    def __init__(self, sampler: Any, options: dict[str, Any], reports: list[Report]):
-        self.sampler, self.options, self.reports = sampler, options, reports
-        self.stages: Stages | None = None
+    def __init__(self, options: dict[str, Any], reports: deque[Report]):
+        self.options, self.reports, self.here = options, reports, Here()
 
-    def attach(self) -> Patch:
-        before = patch_of(self.sampler, "sample")
-        if before is not None:
-            before.undo()
-        patch = Patch()
+    def attach(self, sampler: Any, hooks: Hooks) -> None:
         for name, handler in (("sample", self.on_sample), ("_inference_model", self.on_inference)):
-            patch.set(self.sampler, name, through(getattr(self.sampler, name), handler))
-        return patch
+            hooks.place(sampler, name, named(getattr(sampler, name), handler))
 
     def on_sample(self, original: Callable, given: dict, args: tuple, kwargs: dict) -> Any:
         times = rescaled(given["steps"], given["rescale_t"])
         grid = Grid.of(times, data=0.0, regimes=switches(guided(given, times[:-1])))
         plan, note = plan_of(grid, self.options)
-        self.stages = stages = Stages(plan, times, note, counts=True)
+        outer, stages = self.here.stages, Stages(plan, times, note, counts=True)
         try:
+            self.here.stages = stages
             result = original(*args, **kwargs)
         finally:
-            self.stages = None
+            self.here.stages = outer
         self.reports.append(announced(stages.report))
         return result
 
     def on_inference(self, original: Callable, given: dict, args: tuple, kwargs: dict) -> Any:
-        stages, x = self.stages, given["x_t"]
+        stages, x = self.here.stages, given["x_t"]
         if stages is None:  # not in a loop of sample()
             return original(*args, **kwargs)
         model = Counted(given["model"], stages)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..adapters.patch import Patch
+from ..adapters.hooks import Hooks
 from .inputs import OURS_TO_SET
 from .kinds import kind_of
 from .showing import HEARD, RATES, SEEN
@@ -105,7 +105,7 @@ def trellis(host: Any, call: dict[str, Any], steps: int, seed: int) -> Any:
 
 def acestep(host: Any, call: dict[str, Any], steps: int, seed: int) -> Any:
     """It writes files: the waves are taken where it would, and its notes go to a folder for now."""
-    waves, rates, patch = [], [], Patch()
+    waves, rates, hooks = [], [], Hooks()
     with tempfile.TemporaryDirectory() as folder:
 
         def keep(
@@ -115,11 +115,11 @@ def acestep(host: Any, call: dict[str, Any], steps: int, seed: int) -> Any:
             rates.append(sample_rate)
             return f"{folder}/{idx}.wav"
 
-        patch.set(host, "save_wav_file", keep)
         try:
+            hooks.place(host, "save_wav_file", lambda host, save, args, more: keep(*args, **more))
             host(infer_step=steps, manual_seeds=[seed], **{"lyrics": "", **call})
         finally:
-            patch.undo()
+            hooks.lift()
     return kind_of("Sounds")(torch.stack(waves), rates[0])
 
 

@@ -1,46 +1,22 @@
-"""Attributes of a host that are ours for a while, and how its code is looked at before."""
+"""What the methods of a host take, and whether its code is the one that we know."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-
-class Patch:
-    """Sets attributes in the __dict__ of objects and modules; undo() puts back what was there."""
-
-    def __init__(self) -> None:
-        self.saved: list[tuple[Any, str, Any]] = []
-
-    def set(self, owner: Any, name: str, value: Callable) -> None:
-        value.patch = self  # type: ignore[attr-defined]
-        self.saved.append((owner, name, owner.__dict__.get(name)))
-        owner.__dict__[name] = value
-
-    def undo(self) -> None:
-        for owner, name, before in reversed(self.saved):
-            owner.__dict__.pop(name, None)
-            if before is not None:
-                owner.__dict__[name] = before
-        self.saved = []
+from .hooks import Handler
 
 
-def patch_of(owner: Any, name: str) -> Patch | None:
-    """The patch of ours that an attribute is under."""
-    return getattr(owner.__dict__.get(name), "patch", None)
+def named(function: Callable, handler: Callable[[Callable, dict, tuple, dict], Any]) -> Handler:
+    """For a hook on a method: handler(the method, arguments by name, args, kwargs)."""
+    signature = inspect.signature(function)
 
+    def on_call(owner: Any, call: Callable, args: tuple, kwargs: dict) -> Any:
+        return handler(call, by_name(signature, args, kwargs), args, kwargs)
 
-def through(original: Callable, handler: Callable[[Callable, dict, tuple, dict], Any]) -> Callable:
-    """A method by way of handler(original, arguments by name, args, kwargs), its signature kept."""
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def method(*args: Any, **kwargs: Any) -> Any:
-        return handler(original, by_name(signature, args, kwargs), args, kwargs)
-
-    return method
+    return on_call
 
 
 def by_name(signature: inspect.Signature, args: tuple, kwargs: dict) -> dict[str, Any]:
