@@ -56,7 +56,7 @@ class Net(nn.Module):
 class Pipe:
     """A pipeline of somebody's own: `on_step` is called between stages."""
 
-    def __init__(self, net: nn.Module, scheduler: Any = None):
+    def __init__(self, net: Any, scheduler: Any = None):
         self.net, self.scheduler = net, scheduler or image.flow()
 
     def __call__(
@@ -221,7 +221,7 @@ def test_remove_in_mid_stage_of_another_thread():
             return x
 
     class Late(Pipe):
-        def __call__(self) -> Tensor:
+        def __call__(self, *_: Any, **__: Any) -> Tensor:
             self.scheduler.set_timesteps(STEPS)
             x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
             with torch.no_grad():
@@ -282,7 +282,7 @@ def test_interrupts_at_any_time(name):
         except KeyboardInterrupt:
             hits += 1
         assert marks(net) == before and marks(pipe, pipe.scheduler) == idle, turn
-        assert handle._reports.__self__.live == []
+        assert vars(handle)["_reports"].__self__.live == []
         if turn % 10 == 0:
             assert torch.equal(run(), want), turn
             torch.save(net, io.BytesIO())
@@ -323,6 +323,33 @@ def test_a_generator_that_is_dropped():
     assert torch.equal([*own_loop(pipe.scheduler, net)][-1], want)
     handle.remove()
     assert marks(net, pipe.scheduler) == before
+
+
+class Yielding(Pipe):
+    """A pipeline whose method yields every state."""
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        yield from own_loop(self.scheduler, self.net)
+
+
+def test_a_pipeline_that_yields():
+    pipe = Yielding(Net())
+    plain = [*pipe()]
+    before = marks(pipe, pipe.net, pipe.scheduler)
+    handle = accelerate(pipe, anchors=EARLY, denoisers=["net"])
+    ours = [*pipe()]
+    assert not torch.equal(ours[-1], plain[-1])
+    assert [r.evaluations for r in handle.reports] == [len(EARLY)]
+    for stage in range(1, STEPS):
+        steps = pipe()
+        for _ in range(stage):
+            next(steps)
+        steps.close()
+        assert marks(pipe.net) == before[1:2]
+        assert all(torch.equal(a, b) for a, b in zip(pipe(), ours))
+    handle.remove()
+    assert marks(pipe, pipe.net, pipe.scheduler) == before
+    assert all(torch.equal(a, b) for a, b in zip(pipe(), plain))
 
 
 # --- copies ------------------------------------------------------------------------------------
@@ -465,12 +492,12 @@ def test_a_compiled_denoiser():
     before = marks(pipe.net)
     with accelerate(pipe, anchors=EARLY, denoisers=["net"]) as handle:
         want = pipe()
-        pipe.net = torch.compile(pipe.net, backend="eager")
+        pipe.net, inner = torch.compile(pipe.net, backend="eager"), pipe.net
         assert torch.equal(pipe(), want)
         with pytest.raises(Stop):
             pipe(on_step=failing)
         assert [r.evaluations for r in handle.reports] == [len(EARLY)] * 2
-    pipe.net = pipe.net._orig_mod
+    pipe.net = inner
     assert torch.equal(pipe(), plain)
     assert marks(pipe.net)[0][1] - before[0][1] <= {"_is_torch_compile"}  # torch's own
 

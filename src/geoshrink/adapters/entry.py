@@ -7,7 +7,6 @@ class that it had.
 
 from __future__ import annotations
 
-import copyreg
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,8 @@ def seam_of(host: Any) -> Seam | None:
 
 def enter(host: Any, seam: Seam) -> None:
     """Puts a host's method through seam.on_run, where its class can be derived from."""
-    plain, name = type(host), seam.reader.method
+    plain: Any = type(host)
+    name = seam.reader.method
     if not callable(getattr(plain, name, None)):
         return
 
@@ -35,7 +35,7 @@ def enter(host: Any, seam: Seam) -> None:
         made = plain.__reduce_ex__(self, protocol)
         if not isinstance(made, tuple):
             return made
-        function = plain.__new__ if made[0] is copyreg.__newobj__ else made[0]  # type: ignore[attr-defined]
+        function = plain.__new__ if made[0].__name__ == "__newobj__" else made[0]
         return (function, tuple(plain if part is kind else part for part in made[1]), *made[2:])
 
     names = {name: looping, "__reduce_ex__": reduced, "__slots__": (), SEAM: seam}
@@ -49,7 +49,7 @@ def enter(host: Any, seam: Seam) -> None:
     for label in ("__module__", "__qualname__", "__doc__"):
         names[label] = getattr(plain, label)
     try:
-        kind = type(plain)(plain.__name__, (plain,), names)
+        kind: Any = type(plain)(plain.__name__, (plain,), names)
         object.__setattr__(host, "__class__", kind)
     except TypeError:  # a class that cannot be derived from
         return

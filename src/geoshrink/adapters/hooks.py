@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 #: handler(owner, the method without this handler, args, kwargs)
-Handler = Callable[[Any, Callable, tuple, dict], Any]
+Handler = Any  # Callable[[Any, Callable, tuple, dict], Any], most of them methods
 LOCK = threading.RLock()
 
 
@@ -73,7 +73,7 @@ class Hook:
         names = self.owner.__dict__
         if names.get(self.name) is self:  # else somebody's own is over it, and calls on
             restore(names, self.name, self.before)
-        if not any(isinstance(value, Hook) for value in names.values()):
+        if not hooks_in(self.owner):
             names.pop(STATE, None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Hook:
@@ -98,7 +98,7 @@ class State:
     def __call__(self) -> Any:
         getstate = getattr(type(self.owner), STATE, None)
         state = vars(self.owner) if getstate is None else getstate(self.owner)
-        users = [u for h in vars(self.owner).values() if isinstance(h, Hook) for u in h.users]
+        users = [u for hook in hooks_in(self.owner) for u in list(hook.users)]
         deep = sys._getframe(1).f_code is copy.deepcopy.__code__
         if deep and any(user.follows is not None and user.follows() for user in users):
             return state
@@ -140,6 +140,10 @@ def lift_all(owner: Any, name: str) -> None:
     hook = hook_of(owner, name)
     for user in list(hook.users) if hook is not None else ():
         user.lift()
+
+
+def hooks_in(owner: Any) -> list[Hook]:
+    return [value for value in list(vars(owner).values()) if isinstance(value, Hook)]
 
 
 def through(handler: Handler, owner: Any, call: Callable) -> Callable:

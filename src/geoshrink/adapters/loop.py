@@ -23,8 +23,9 @@ from ..plan import Plan, check_plan
 from ..report import Report
 from ..run import Run
 from .caches import check_hooks
-from .hooks import Handler, Hooks
+from .hooks import Hooks
 from .memory import Memory
+from .options import check_refined
 from .scheduling import read_ahead
 from .stack import running, stack
 from .standins import hollow, shapes
@@ -32,8 +33,6 @@ from .telling import tell
 
 if TYPE_CHECKING:
     from .seam import Seam
-
-EULER = ("EulerDiscreteScheduler", "FlowMatchEulerDiscreteScheduler")  # x' = x + h·output
 
 
 class Loop:
@@ -101,12 +100,6 @@ class Loop:
         return running(lambda it: it is host, self.seam.reader.method, frame) is not None
 
     # -- denoiser calls
-
-    def intercept(self, handler: Handler) -> None:
-        """Puts the denoisers' calls through us, outside hooks, offloading and compilation."""
-        for module in self.denoisers:
-            compiled = getattr(module, "_compiled_call_impl", None) is not None
-            self.hooks.place(module, "_compiled_call_impl" if compiled else "_call_impl", handler)
 
     def release(self) -> None:
         self.hooks.lift()
@@ -347,12 +340,3 @@ def bool_of(host: Any, name: str) -> bool | None:
         return bool(getattr(host, name))
     except Exception:  # a switch that is not set yet says nothing
         return None
-
-
-def check_refined(plan: Plan, scheduler: Any) -> Plan:
-    if plan.refine > 1 and not type(scheduler).__name__.startswith(EULER):
-        raise ValueError(
-            f"the plan is refined, which is for Euler, not {type(scheduler).__name__}: plan with "
-            "target='run', or leave out refine"
-        )
-    return plan

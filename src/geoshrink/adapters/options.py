@@ -7,6 +7,7 @@ from typing import Any
 from ..plan import Plan, given_plan
 
 DEFAULT_SPEEDUP = 3.0
+EULER = ("EulerDiscreteScheduler", "FlowMatchEulerDiscreteScheduler")  # x' = x + h·output
 OPTIONS = (
     "budget", "speedup", "plan", "anchors", "rule", "space", "blocks", "coefficients", "refine",
 )  # fmt: skip
@@ -45,3 +46,12 @@ def trial_grid(options: dict[str, Any]) -> list[float]:
     elif isinstance(anchors, (tuple, list)) and anchors:
         steps = max(steps, int(anchors[-1]) + 1)
     return [1 - i / steps for i in range(steps + 1)]
+
+
+def check_refined(plan: Plan, scheduler: Any) -> Plan:
+    if plan.refine > 1 and not type(scheduler).__name__.startswith(EULER):
+        raise ValueError(
+            f"the plan is refined, which is for Euler, not {type(scheduler).__name__}: plan with "
+            "target='run', or leave out refine"
+        )
+    return plan

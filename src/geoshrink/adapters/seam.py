@@ -8,6 +8,7 @@ with the host's method by whatever way that is left. What happens in it is loop.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 import weakref
@@ -156,16 +157,26 @@ class Seam:
             here.loop, here.bar, here.inside = None, None, True
             made, reason = here.made, self.find_schedulers(host)
             result = call(*args, **kwargs)
+            if inspect.isgenerator(result):  # it has not begun
+                return self.drive(result)
             if self.loop is not None:
                 self.close(self.loop)
-            if here.made == made and not self.removed:
-                self.tell_plain(reason or f"{self.names()} was not stepped")
+            if here.made == made and not (self.removed or inspect.iscoroutine(result)):
+                self.tell_plain(reason)
             return result
         finally:  # what an interrupt breaks off in the first is made good in the second
             try:
                 self.back_to(*outer)
             finally:
                 self.back_to(*outer)
+
+    def drive(self, steps: Any) -> Any:
+        """The same for a method that yields: the loop ends where it is exhausted or dropped."""
+        try:
+            return (yield from steps)
+        finally:
+            if self.loop is not None:
+                self.close(self.loop)
 
     def back_to(self, outer: Loop | None, bar: Any, inside: bool) -> None:
         loop = self.here.loop
@@ -188,11 +199,9 @@ class Seam:
         self.rise()
         return None
 
-    def names(self) -> str:
-        return " and ".join(type(scheduler).__name__ for scheduler in self.schedulers)
-
-    def tell_plain(self, reason: str) -> None:
-        reason = f"the run was not accelerated: {reason}"
+    def tell_plain(self, reason: str | None) -> None:
+        names = " and ".join(type(scheduler).__name__ for scheduler in self.schedulers)
+        reason = f"the run was not accelerated: {reason or f'{names} was not stepped'}"
         logger.warning("geoshrink: %s", reason)
         self.finished.append(Report("none", 0, (), (), (), ((0, reason),), 0, None, 0.0))
 
@@ -305,9 +314,12 @@ class Seam:
         check_caches(denoisers)
         loop = Loop(self, owner, host is not None, denoisers)
         try:
-            self.here.loop = loop
-            self.live.append(loop)
-            loop.intercept(self.on_denoiser)
+            with LOCK:
+                self.here.loop, self.live = loop, [*self.live, loop]
+            for module in denoisers:  # outside hooks, offloading and compilation
+                compiled = getattr(module, "_compiled_call_impl", None) is not None
+                name = "_compiled_call_impl" if compiled else "_call_impl"
+                loop.hooks.place(module, name, self.on_denoiser)
         except BaseException:
             self.end(loop)
             raise
