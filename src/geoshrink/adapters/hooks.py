@@ -34,9 +34,9 @@ class Hooks:
             self.placed.append(hook)  # before it is in place: an interrupt leaves nothing unknown
             hook.users[self] = handler
             hook.link()
-            owner.__dict__[name] = hook
             if not isinstance(owner, ModuleType):
                 owner.__dict__[STATE] = State(owner)
+            owner.__dict__[name] = hook
 
     def lift(self) -> None:
         with LOCK:
@@ -84,6 +84,10 @@ class Hook:
         twin.users = dict(self.users)
         twin.link()
         return twin
+
+
+    def __reduce__(self) -> Any:  # of an object that another thread pickles while we come to it
+        return getattr, (self.owner, self.name)
 
 
 STATE = "__getstate__"
