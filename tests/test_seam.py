@@ -12,6 +12,7 @@ import gc
 import inspect
 import io
 import logging
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from geoshrink import Grid, Handle, Plan, Report, accelerate
+from geoshrink import Blocks, Grid, Handle, Plan, Report, accelerate
 
 d: Any = pytest.importorskip("diffusers")
 image: Any = pytest.importorskip("hosts.image")
@@ -463,6 +464,8 @@ def test_an_interrupted_run():
         call(pipe, kwargs, callback_on_step_end=after(3, interrupt))
         assert torch.equal(call(pipe, kwargs), want)
         assert [r.evaluations for r in handle.reports] == [5, 4, 5]
+        assert [bool(r.reasons) for r in handle.reports] == [False, True, False]
+        assert handle.reports[1].reasons == ((3, "the loop has come no further"),)
         call(pipe, kwargs, callback_on_step_end=after(3, interrupt))
     assert not intercepted(pipe)
     assert torch.equal(call(pipe, kwargs), plain)
@@ -571,6 +574,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"budget": 6, "denoisers": ["unet"]}, "FluxPipeline.*'unet'.*transformer"),
     ({"budget": 6, "denoisers": []}, "FluxPipeline.*denoiser"),
     ({"budget": 6, "regimes": [5]}, "regimes"),
+    ({"anchors": [0, 1, -5]}, "-5"),
+    ({"anchors": [0, 1, "last"]}, "last"),
+    ({"anchors": [1, 2, 3]}, "0"),
+    ({"anchors": [0, 3, 2]}, "3"),
+    ({"plan": 10}, "Plan, got 10"),
+    ({"budget": 6, "refine": 1.5}, "1.5"),
 ]
 
 
@@ -637,17 +646,42 @@ def test_a_plan_for_this_grid():
     assert reported(handle).queried == plan.anchors
 
 
-def test_a_plan_for_another_grid():
+def check_exact(handle: Handle, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Every stage was queried, and the report and the log say why."""
+    report = reported(handle)
+    assert report.evaluations == report.steps == STEPS and not report.predicted
+    assert [n for n, reason in report.reasons if re.search(why, reason)] == [0], report.reasons
+    assert any("not accelerated" in r.message for r in caplog.records if r.levelname == "WARNING")
+
+
+def test_a_plan_for_another_grid(caplog):
     pipe, kwargs = tiny("FluxPipeline")
     plain, before = call(pipe, kwargs), marks(pipe)
     handle = accelerate(pipe, plan=Plan.of([1 - i / 20 for i in range(21)], 8))
-    with pytest.raises(ValueError, match=r"20.*12|12.*20"):
-        call(pipe, kwargs)
-    assert not intercepted(pipe)
+    assert torch.equal(call(pipe, kwargs), plain) and not intercepted(pipe)
+    check_exact(handle, "made for 20 stages.*this run has 12.*every stage is queried", caplog)
     handle.remove()
     assert marks(pipe) == before and torch.equal(call(pipe, kwargs), plain)
     with pytest.raises(ValueError, match="plan"):
         accelerate(pipe, budget=6, plan=Plan.of([1 - i / 20 for i in range(21)], 8))
+
+
+UNFIT: list[tuple[dict[str, Any], str]] = [
+    ({"anchors": [0, 1, 2, 3, 54]}, "54"),
+    ({"anchors": list(range(STEPS + 1))}, "12"),
+    ({"budget": 6, "coefficients": [0.5] * 55}, "55 coefficients for 12 stages"),
+    ({"budget": 6, "blocks": Blocks(dims=(0, 7))}, "axis 7"),
+    ({"budget": 6, "blocks": Blocks(dims=(0, 1), groups=(3, 4))}, r"groups \(3, 4\)"),
+]
+
+
+@pytest.mark.parametrize("options, why", UNFIT)
+def test_what_does_not_fit_this_run_makes_it_an_exact_one(options, why, caplog):
+    pipe, kwargs = tiny("FluxPipeline")
+    plain = call(pipe, kwargs)
+    with accelerated(pipe, **options) as handle:
+        assert torch.equal(call(pipe, kwargs), plain) and not intercepted(pipe)
+    check_exact(handle, why, caplog)
 
 
 @pytest.mark.parametrize(

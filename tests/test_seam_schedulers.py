@@ -157,7 +157,7 @@ def paired(report: Report) -> int:
 
 def check_counts(bench: Bench, plain: Tensor, evaluations: Callable[[Report], int]) -> None:
     out, report, calls = bench.accelerated()
-    assert calls == evaluations(report)
+    assert calls == report.forwards == evaluations(report)
     assert report.steps == STEPS and report.queried[0] == 0
     assert len(report.queried) == BUDGET and not report.extra and not report.reasons
     assert len(report.predicted) == STEPS - BUDGET
@@ -176,7 +176,9 @@ def test_a_full_budget_is_the_plain_run(sd, name):
     sd.pipe.scheduler = ALL[name]()
     out, report, calls = sd.accelerated(budget=30)
     assert torch.equal(out, plain) and calls == full
-    assert not report.predicted and not report.extra
+    assert not report.predicted and report.forwards == full
+    assert len(report.queried) == report.steps
+    assert len(report.extra) == len([r for _, r in report.reasons if "zero length" in r])
     assert unmarked(sd)
 
 
@@ -220,6 +222,34 @@ def test_pndm_is_accelerated(sd, name):
     out, report, calls = sd.accelerated(budget=8)
     assert calls == report.evaluations < full and len(report.queried) == 8
     assert out.isfinite().all()
+
+
+@pytest.mark.parametrize("strength", [0.6, 0.9, 0.95])
+@pytest.mark.parametrize("name", PNDM)
+def test_pndm_that_begins_on_a_timestep_that_comes_twice(name, strength):
+    pipe, kwargs = tiny("StableDiffusionImg2ImgPipeline")
+    pipe.scheduler, calls = PNDM[name](), counted(pipe.unet)
+    plain = call(pipe, kwargs, strength=strength)
+    full = len(calls)
+    calls.clear()
+    with accelerated(pipe, budget=BUDGET) as handle:
+        call(pipe, kwargs, strength=strength)
+    report = reported(handle)
+    assert len(calls) == report.evaluations == len(report.queried) == BUDGET
+    assert not report.reasons and BUDGET < report.steps <= full
+    with accelerated(pipe, budget=full):
+        assert torch.equal(call(pipe, kwargs, strength=strength), plain)
+
+
+@pytest.mark.parametrize("xl", ["", "XL"])
+@pytest.mark.parametrize("name", ["Euler", "PLMS"])
+def test_an_adapter_that_runs_before_the_loop_is_no_denoiser(xl, name):
+    pipe, kwargs = tiny(f"StableDiffusion{xl}AdapterPipeline")
+    pipe.scheduler, calls = ALL[name](), counted(pipe.unet)
+    with accelerated(pipe, budget=BUDGET) as handle:
+        call(pipe, kwargs)
+    assert len(calls) == reported(handle).evaluations == reported(handle).forwards == BUDGET
+    assert {n for n, _ in reported(handle).reasons} <= {STEPS - 1}  # PLMS has one round too many
 
 
 @pytest.mark.parametrize("name", NO_SOLVER)

@@ -550,17 +550,27 @@ def test_in_data_space_the_data_are_held(name):
     assert all(torch.allclose(data[n], data[3], rtol=1e-4, atol=1e-4) for n in SKIPPED)
 
 
-@pytest.mark.parametrize("name", ["DDIM", "DDPM", "DPM++", "UniPC"])
+@pytest.mark.parametrize("name", ["DDIM", "DDPM", "DPM++", "UniPC", "LCM"])
 def test_data_that_are_not_known(name):
     host = Named()
-    host.scheduler = schedulers.ORDER_1[name]()
-    kind = type(host.scheduler).__name__
-    with (
-        accelerated(host, budget=BUDGET, space="data", denoisers=["net"]),
-        pytest.raises(ValueError, match=f"space='data'.*{kind}"),
-    ):
-        host()
-    assert len(host.results) <= 1 and torch.isfinite(host()).all()
+    host.scheduler = schedulers.ALL[name]()
+    kind, given = type(host.scheduler).__name__, dict(vars(host.scheduler))
+    with pytest.raises(ValueError, match=f"space='data'.*{kind}"):
+        accelerate(host, budget=BUDGET, space="data", denoisers=["net"])
+    assert vars(host.scheduler).keys() == given.keys()
+
+
+@pytest.mark.parametrize("options", [{"space": "data"}, {"refine": 4}])
+def test_what_only_one_of_two_schedulers_can_do(options):
+    """The one that steps cannot: it is found out in the run, which is then an exact one."""
+    host = Named()
+    host.scheduler = schedulers.ALL["DPM++"]()
+    host.other = schedulers.ALL["Euler"]()  # type: ignore[attr-defined]
+    plain = host()
+    with accelerated(host, budget=BUDGET, denoisers=["net"], **options) as handle:
+        assert torch.equal(host(), plain)
+    report = reported(handle)
+    assert report.evaluations == STEPS and "DPMSolverMultistep" in report.reasons[0][1]
 
 
 def test_arguments_in_another_order(monkeypatch):

@@ -44,7 +44,10 @@ class Report:
     reasons     (stage, what happened): fall-backs, restarts, outputs that were not finite
     bytes_held  the most memory that the history took
     regimes     the stages at which guidance, expert or conditioning was planned to change
-    forwards    how often the network ran, where a stage may need it twice; None: once a query
+    forwards    how often a network really ran in the loop: every call of each of the denoisers, so
+                two for branches of guidance that are calls of their own, for the pair of an order-2
+                solver, for a ControlNet and its U-Net. Calls outside the loop (an inversion before
+                it, a callback's own) are not in it. None where nobody counts: Run and sample()
     blind       how many samples the mask hides altogether: nothing is known of them
     floor       the least ω of a stage with an innovation, where the rules promise one
     """
@@ -89,7 +92,7 @@ class Report:
 
     @property
     def evaluations(self) -> int:
-        """How many stages were really queried."""
+        """How many stages were really queried; `forwards` says how many calls that took."""
         return len(self.queried) + len(self.extra)
 
     @property
@@ -124,7 +127,8 @@ class Report:
         """One line: 10 + 1 of 50 stages exact, 39 predicted."""
         count = f"{len(self.queried)}" + (f" + {len(self.extra)}" if self.extra else "")
         line = f"{count} of {self.steps} stages exact, {len(self.predicted)} predicted"
-        return line if self.forwards is None else f"{line}; {self.forwards} forwards"
+        as_many = self.forwards in (None, self.evaluations)
+        return line if as_many else f"{line}; {self.forwards} forwards"
 
     def __str__(self) -> str:
         facts = [f"{size(self.bytes_held)} held"]

@@ -62,6 +62,7 @@ def accelerate(host: Any, budget: int | None = None, **options: Any) -> Handle:
 
 
 from . import acestep as _acestep  # noqa: E402
+from . import denoised as denoised  # noqa: E402
 from . import diffusers as _diffusers  # noqa: E402
 from . import hunyuan3d as _hunyuan3d  # noqa: E402
 from . import odehosts as _odehosts  # noqa: E402

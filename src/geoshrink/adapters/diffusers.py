@@ -15,7 +15,6 @@ from .handle import Handle
 from .interval import switches
 from .options import check_options
 from .scheduling import check_step, read_grid
-from .scheduling import knows_data as knows_data
 from .seam import Reader, Seam
 
 #: Pipelines that look into the denoiser, or do more with its outputs than give them to step.
@@ -33,6 +32,7 @@ NOT_DENOISERS = (
     "audio_token", "condition_encoder", "connector", "image_encoder", "movq", "projection",
     "safety", "text", "vae", "vocoder", "vqgan",
 )  # fmt: skip
+BESIDE = ("diffusers.models.adapter",)  # T2I-Adapters, which run once, before the loop
 method = "__call__"  # that loops
 
 
@@ -63,7 +63,7 @@ def attach(
             f"name it: accelerate(pipe, denoisers=['transformer']). It has {sorted(parts(host))}"
         )
     reader = cast(Reader, sys.modules[__name__])
-    options = check_options(budget, options)
+    options = check_options(budget, options, schedulers)
     find = find_denoisers if denoisers is None else partial(named, denoisers=denoisers)
     seam = Seam(host, schedulers, modules, reader, options, find)
     seam.attach()
@@ -103,8 +103,8 @@ def find_denoisers(host: Any) -> list[nn.Module]:
         foreign = not any(home.startswith("diffusers.") for home in homes)
         if not isinstance(module, nn.Module) or foreign:
             continue
-        encoder = any("autoencoder" in home for home in homes)
-        if not encoder and not any(word in name for word in NOT_DENOISERS):
+        aside = any(home.startswith(BESIDE) or "autoencoder" in home for home in homes)
+        if not aside and not any(word in name for word in NOT_DENOISERS):
             found.append(module)
     return found
 

@@ -13,7 +13,7 @@ from ..blocks import Blocks
 from ..grid import Grid
 from .handle import Handle
 from .options import check_options
-from .scheduling import check_step, knows_data, read_grid
+from .scheduling import check_step, read_grid
 from .seam import Seam
 
 
@@ -37,8 +37,8 @@ class Known:
 
     def attach(self, host: Any, budget: int | None = None, **options: Any) -> Handle:
         self.check(host)
-        options = check_options(budget, options)
         schedulers, denoisers = self.find_schedulers(host), self.find_denoisers(host)
+        options = check_options(budget, options, schedulers)
         seam = Seam(host, schedulers, denoisers, self, options, self.find_denoisers)
         seam.attach()
         return Handle(seam.reports, seam.remove, denoisers)
@@ -96,9 +96,6 @@ class Known:
 
     def find_denoisers(self, host: Any) -> list[nn.Module]:
         return [getattr(host, self.denoiser)]
-
-    def knows_data(self, scheduler: Any) -> bool:
-        return knows_data(scheduler)
 
     def blocks_of(self, scheduler: Any) -> Blocks | None:
         return None

@@ -19,17 +19,19 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from ..grid import Grid
+from ..outputs import flatten
 from ..plan import Plan, check_plan
 from ..report import Report
 from ..run import Run
 from .caches import check_hooks
 from .hooks import Hooks
 from .memory import Memory
-from .options import check_refined
+from .options import fault
 from .scheduling import read_ahead
 from .stack import running, stack
 from .standins import hollow, shapes
-from .telling import tell
+from .steering import Steering
+from .telling import tell, warn
 
 if TYPE_CHECKING:
     from .seam import Seam
@@ -42,7 +44,7 @@ class Loop:
         self.thread, self.over = threading.current_thread(), False
         self.counted = counted  # the host runs the loop itself, and knows its length
         self.owned = seam.owned_by(host)
-        self.switches = switches_of(host)
+        self.steering = Steering(host, seam.reader.method)
         self.memory = Memory(list(seam.reader.parts(host).values()), seam.reader.method)
         self.names: dict[int, list[str]] = {}  # of the arguments of each scheduler's step
         self.schedulers: list[Any] = []
@@ -54,9 +56,11 @@ class Loop:
         self.switched = False  # the stage opened unlike the last exact one
         self.regime = 0
         self.flags: tuple = ()
+        self.turned: list[str] = []  # by a callback, since the stage was opened
         self.ordinal = 0  # step calls in this stage
         self.calls: list[tuple] = []  # denoiser calls in this stage
         self.exact_calls: list[tuple] | None = None
+        self.forwards = 0  # denoiser calls that were really made
         self.callers: set[CodeType | None] = set()
         self.stand_ins: dict[tuple, Any] = {}
         self.runs: dict[tuple[int, int], Run] = {}
@@ -127,6 +131,7 @@ class Loop:
             return self.stand_ins[key]
         if not self.skipping:
             self.remember_frames()
+        self.forwards += 1
         output = call(*args, **kwargs)
         if self.exact_calls is None and len(self.calls) == 1:
             check_hooks(self.denoisers)
@@ -138,12 +143,13 @@ class Loop:
 
     def open_round(self) -> None:
         self.rounds, self.stepped = self.rounds + 1, False
+        self.turned += self.steering.turned(self.host())
         if (self.rounds - 1) % self.order == 0:
             self.calls, self.ordinal, self.undecided = [], 0, True
 
     def decide(self, key: tuple) -> bool:
         """Whether the stage that opens with this call is skipped."""
-        flags = tuple(bool_of(self.host(), name) for name in self.switches)
+        flags = self.steering.flags(self.host())
         self.switched = self.exact_calls is not None and (
             self.exact_calls[:1] != [key] or flags != self.flags
         )
@@ -152,9 +158,13 @@ class Loop:
             return False
         if self.stage == 1 and self.asynchronous():
             self.force("its schedulers step at times of their own")
+            self.total = None
         if self.switched:
-            self.regime += 1
             self.note("the denoiser calls changed (another expert, guidance or batch)")
+        if self.turned:
+            self.note(f"a callback changed {', '.join(dict.fromkeys(self.turned))}")
+            self.switched, self.turned = True, []
+        self.regime += self.switched
         wanted = [run.queries(self.stage, regime=self.regime) for run in self.runs.values()]
         return not any(wanted) and not self.forced
 
@@ -206,8 +216,10 @@ class Loop:
         if not self.skipping and self.stage not in self.queried:
             self.queried.append(self.stage)
         self.seam.show(len(self.queried))
-        if self.total is not None and self.rounds >= self.total and not self.forced:
+        if self.total is not None and self.rounds >= self.total:
             self.finish()
+        elif self.counted:
+            self.steering.after_step(self.host(), result, self.seam.denoisers)
         return result
 
     def end_of_calls(self) -> None:
@@ -245,11 +257,21 @@ class Loop:
         self, scheduler: Any, key: tuple[int, int], output: Any, x: Any, timestep: Any
     ) -> Any:
         """What step receives: the output, or its average over a refined stage."""
-        if key not in self.runs:
-            run = self.make_run(scheduler, timestep)
+        if key in self.runs:
+            return self.runs[key].observe(self.stage, output, x)
+        run = self.make_run(scheduler, timestep)
+        run.queries(self.stage, regime=self.regime)
+        try:
+            for leaf in flatten(output)[0]:
+                run.plan.blocks.sum(leaf.new_empty(leaf.shape, device="meta"))
+            received = run.observe(self.stage, output, x)
+        except (TypeError, ValueError) as error:  # these outputs cannot be predicted as was asked
+            self.force(warn(error))
+            run = Run(Plan.of(run.plan.grid))
             run.queries(self.stage, regime=self.regime)
-            self.runs[key] = run
-        return self.runs[key].observe(self.stage, output, x)
+            received = run.observe(self.stage, output, x)
+        self.runs[key] = run
+        return received
 
     def make_run(self, scheduler: Any, timestep: Any) -> Run:
         """The first scheduler that steps decides the plan; the others follow its anchors."""
@@ -260,31 +282,34 @@ class Loop:
         host = self.host() if self.counted else None
         grid, reason = self.seam.reader.grid_of(scheduler, host, order, timestep)
         if self.plan is not None:
-            return Run(check_refined(self.follow(grid), scheduler))
-        options = dict(self.seam.options)
-        space = options["plan"].space if "plan" in options else options.get("space")
-        if space == "data" and not self.seam.reader.knows_data(scheduler):
-            raise ValueError(
-                f"space='data' needs to know what the outputs of {type(scheduler).__name__} say "
-                "about the data, and geoshrink does not: plan in output space"
-            )
+            return Run(self.follow(grid, scheduler))
+        self.order, self.total = order, grid.given * order - (order - 1)
+        try:
+            self.plan = Plan.of(grid) if reason is not None else self.planned(grid, scheduler)
+        except ValueError as error:
+            reason, self.plan = warn(error), Plan.of(grid)
         if reason is not None:
             self.notes.append((0, f"{reason}: every stage is queried"))
-            self.plan = Plan.of(grid)
-        elif "plan" in options:
-            self.plan = check_plan(options["plan"], grid)
-        else:
-            if isinstance(options.get("anchors"), (tuple, list)):
-                grid = replace(grid, regimes=())  # switches are noticed, and cost a query each
-            options.setdefault("blocks", self.seam.reader.blocks_of(scheduler))
-            self.plan = Plan.of(grid, **options)
-        self.order, self.total = order, grid.given * order - (order - 1)
-        return Run(check_refined(self.plan, scheduler))
+        return Run(self.plan)
 
-    def follow(self, grid: Grid) -> Plan:
+    def planned(self, grid: Grid, scheduler: Any) -> Plan:
+        options = dict(self.seam.options)
+        if (wrong := fault(options, scheduler)) is not None:
+            raise ValueError(wrong)
+        if "plan" in options:
+            return check_plan(options["plan"], grid)
+        if isinstance(options.get("anchors"), (tuple, list)):
+            grid = replace(grid, regimes=())  # switches are noticed, and cost a query each
+        options.setdefault("blocks", self.seam.reader.blocks_of(scheduler))
+        return Plan.of(grid, **options)
+
+    def follow(self, grid: Grid, scheduler: Any) -> Plan:
         assert self.plan is not None
         if grid.steps != self.plan.steps:
             self.force(f"a second scheduler has {grid.steps} stages, not {self.plan.steps}")
+            self.total = None
+        elif not self.plan.exact and (wrong := fault(self.seam.options, scheduler)) is not None:
+            self.force(wrong)
         if self.plan.exact or self.forced:
             return Plan.of(grid)
         return replace(self.plan, grid=grid)
@@ -317,26 +342,19 @@ class Loop:
         if not self.runs or self.plan is None:
             return None
         reports = [run.report for run in self.runs.values()]
-        reasons = sorted({*self.notes, *(r for report in reports for r in report.reasons)})
+        number = self.plan.grid.effective  # of zero length: none
+        asked = [n for n in self.queried if number.get(n) in reports[0].queried]
+        notes = [*self.notes]
+        if self.total is not None and self.rounds < self.total:
+            notes.append((self.stage, "the loop has come no further"))
+        reasons = {(number.get(n, n), reason) for n, reason in notes}
+        reasons |= {reason for report in reports for reason in report.reasons}
         held = sum(report.bytes_held for report in reports) + self.memory.bytes
-        stages = [self.plan.grid.effective.get(n, n) for n in self.queried]
         return replace(
             reports[0],
-            queried=tuple(n for n in stages if n in reports[0].queried),
-            extra=tuple(n for n in stages if n not in reports[0].queried),
-            reasons=tuple(reasons),
+            queried=tuple(number[n] for n in asked),
+            extra=tuple(number.get(n, n) for n in self.queried if n not in asked),
+            reasons=tuple(sorted(reasons)),
             bytes_held=held,
+            forwards=self.forwards,
         )
-
-
-def switches_of(host: Any) -> list[str]:
-    """The names of the host's own switches (do_classifier_free_guidance …)."""
-    names = [n for n in dir(type(host)) if n.startswith("do_")]
-    return [n for n in names if isinstance(getattr(type(host), n), property)]
-
-
-def bool_of(host: Any, name: str) -> bool | None:
-    try:
-        return bool(getattr(host, name))
-    except Exception:  # a switch that is not set yet says nothing
-        return None

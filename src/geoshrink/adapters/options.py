@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..plan import Plan, given_plan
+from .scheduling import is_euler, knows_data, prediction_of
 
 DEFAULT_SPEEDUP = 3.0
-EULER = ("EulerDiscreteScheduler", "FlowMatchEulerDiscreteScheduler")  # x' = x + h·output
 OPTIONS = (
     "budget", "speedup", "plan", "anchors", "rule", "space", "blocks", "coefficients", "refine",
 )  # fmt: skip
 
 
-def check_options(budget: int | None, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of every run to come, tried on a grid of 50 steps so that errors come at once."""
+def check_options(
+    budget: int | None, options: dict[str, Any], schedulers: Sequence[Any] = ()
+) -> dict[str, Any]:
+    """The options of every run to come, tried on a grid of 50 steps so that errors come at once.
+
+    One of the host's schedulers must be able to do what is asked; where another steps, the run is
+    exact and says why.
+    """
     options = options if budget is None else {**options, "budget": budget}
     if "plan" in options:
-        return {"plan": given_plan(options["plan"], {**options, "plan": None})}
+        options = {"plan": given_plan(options["plan"], {**options, "plan": None})}
+        check_schedulers(options, schedulers)
+        return options
     if not {"budget", "speedup"} & set(options) and not isinstance(
         options.get("anchors"), (tuple, list)
     ):
@@ -34,6 +43,7 @@ def check_options(budget: int | None, options: dict[str, Any]) -> dict[str, Any]
             "the pipeline's own)"
         )
     Plan.of(trial_grid(options), **options)
+    check_schedulers(options, schedulers)
     return options
 
 
@@ -43,15 +53,32 @@ def trial_grid(options: dict[str, Any]) -> list[float]:
     steps = 50
     if coefficients is not None:
         steps = len(coefficients)
-    elif isinstance(anchors, (tuple, list)) and anchors:
-        steps = max(steps, int(anchors[-1]) + 1)
+    elif isinstance(anchors, (tuple, list)) and anchors and isinstance(anchors[-1], int):
+        steps = max(steps, anchors[-1] + 1)
     return [1 - i / steps for i in range(steps + 1)]
 
 
-def check_refined(plan: Plan, scheduler: Any) -> Plan:
-    if plan.refine > 1 and not type(scheduler).__name__.startswith(EULER):
-        raise ValueError(
-            f"the plan is refined, which is for Euler, not {type(scheduler).__name__}: plan with "
-            "target='run', or leave out refine"
+def check_schedulers(options: dict[str, Any], schedulers: Sequence[Any]) -> None:
+    faults = [fault(options, scheduler) for scheduler in schedulers]
+    if faults and all(faults):
+        raise ValueError(faults[0])
+
+
+def fault(options: dict[str, Any], scheduler: Any) -> str | None:
+    """Why a scheduler cannot do what the options ask for, or None."""
+    asked = options.get("plan")
+    space = options.get("space", "output") if asked is None else asked.space
+    refine = options.get("refine", 1) if asked is None else asked.refine
+    name = type(scheduler).__name__
+    if space == "data" and not knows_data(scheduler):
+        return (
+            f"space='data' needs to know what the outputs of {name} say about the data, and "
+            "geoshrink does not: plan in output space"
         )
-    return plan
+    if refine > 1 and not is_euler(scheduler):
+        return (
+            f"refine={refine} is for Euler, not {name}: plan with target='run', or leave out refine"
+        )
+    if refine > 1 and space == "output" and prediction_of(scheduler) == "v":
+        return f"refine={refine} with the v outputs of {name} needs the state: give space='data'"
+    return None

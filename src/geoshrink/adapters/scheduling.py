@@ -24,6 +24,7 @@ NOT_SOLVERS = (
 )  # fmt: skip
 #: Solvers in σ whose x is x₀ + σ·ε.
 EXPLODING = ("Euler", "Heun", "KDPM2", "LMS")
+EULER = ("EulerDiscreteScheduler", "FlowMatchEulerDiscreteScheduler")  # x' = x + h·output
 PREDICTIONS = {"v_prediction": "v", "sample": "sample"}
 #: (σ on the host, when they are there, the version they are of) of σ on a device.
 AHEAD: Any = WeakIdKeyDictionary()
@@ -56,7 +57,7 @@ def read_grid(
     regimes  indices of the timesteps at which guidance switches
     """
     name = type(scheduler).__name__
-    start = first_index(scheduler, timestep)
+    start = first_index(scheduler, timestep, counted)
     rounds = len(scheduler.timesteps) - start
     if isinstance(counted, int) and 0 < counted < rounds:
         rounds = counted
@@ -65,6 +66,8 @@ def read_grid(
     points = times[start : start + rounds + 1]
     if order > 1:
         points = [points[0], *points[1::order]]
+    elif start and points[0] == points[1]:  # the first stage is queried, so it must have a length
+        points[0] = times[start - 1]
     if name.startswith(NOT_SOLVERS):
         reason = f"{name} is no ODE solver"
     elif reason is None and stages <= FEW_STEPS:
@@ -77,15 +80,17 @@ def read_grid(
             ends_in_data = points[0] < points[-1] == 1  # σ from noise at 0 to data at 1
             data = 1.0 if ends_in_data else None
             return Grid.of(points, data=data, regimes=switches), reason
-        prediction = PREDICTIONS.get(said(scheduler), "epsilon")
+        prediction = prediction_of(scheduler)
         return Grid.of(points, prediction=prediction, alphas="ve", regimes=switches), reason
     except ValueError as error:
         line = [float(stages - i) for i in range(stages + 1)]
         return Grid.of(line), reason or f"the grid of {name} cannot be read ({error})"
 
 
-def first_index(scheduler: Any, timestep: Any) -> int:
-    """The index of the step that was just made."""
+def first_index(scheduler: Any, timestep: Any, counted: Any = None) -> int:
+    """The index of the step that was just made; of two at one time the one that leaves as many
+    rounds as the host has counted.
+    """
     index = getattr(scheduler, "_step_index", None)
     if isinstance(index, int):
         return max(0, index - 1)
@@ -93,8 +98,8 @@ def first_index(scheduler: Any, timestep: Any) -> int:
     if timestep is None:
         return 0
     time = torch.as_tensor(timestep).double().cpu().flatten()[:1]
-    found = (times == time).nonzero()
-    return int(found[0]) if len(found) else 0
+    found = (times == time).nonzero().flatten().tolist() or [0]
+    return next((i for i in found if len(times) - i == counted), found[0])
 
 
 def read_ahead(scheduler: Any) -> None:
@@ -121,24 +126,38 @@ def said(scheduler: Any) -> str:
     return getattr(scheduler, "config", {}).get("prediction_type", "")
 
 
-def knows_data(scheduler: Any) -> bool:
-    """Whether the data are known from x and the output of a stage of this scheduler."""
-    name = type(scheduler).__name__
-    if hasattr(scheduler, "sigmas") and coordinate(scheduler)[1]:
-        return not name.startswith("MiniMaxH3")  # whose velocity points from noise to data
-    return name.startswith(EXPLODING)
+def prediction_of(scheduler: Any) -> str:
+    """What the outputs are, in our words."""
+    return "flow" if is_flow(scheduler) else PREDICTIONS.get(said(scheduler), "epsilon")
 
 
-def coordinate(scheduler: Any) -> tuple[list[float], bool]:
-    """(time at every timestep and at the end, whether it is a flow's σ)."""
-    flow = (
+def is_flow(scheduler: Any) -> bool:
+    return (
         type(scheduler).__name__.startswith(("FlowMatch", "MiniMaxH3"))
         or said(scheduler) == "flow_prediction"
         or bool(getattr(scheduler, "config", {}).get("use_flow_sigmas"))
     )
+
+
+def is_euler(scheduler: Any) -> bool:
+    """Whether a step is x + h·output, and nothing else."""
+    noisy = getattr(scheduler, "config", {}).get("stochastic_sampling", False)
+    return type(scheduler).__name__.startswith(EULER) and not noisy
+
+
+def knows_data(scheduler: Any) -> bool:
+    """Whether the data are known from x and the output of a stage of this scheduler."""
+    name = type(scheduler).__name__
+    if name.startswith((*NOT_SOLVERS, "MiniMaxH3")):  # whose velocity points from noise to data
+        return False
+    return name.startswith(EXPLODING) or (hasattr(scheduler, "sigmas") and is_flow(scheduler))
+
+
+def coordinate(scheduler: Any) -> tuple[list[float], bool]:
+    """(time at every timestep and at the end, whether it is a flow's σ)."""
     sigmas = getattr(scheduler, "sigmas", None)
     if sigmas is not None and len(sigmas) == len(scheduler.timesteps) + 1:
-        return numbers(sigmas), flow
+        return numbers(sigmas), is_flow(scheduler)
     times = torch.as_tensor(scheduler.timesteps).double()
     products = getattr(scheduler, "alphas_cumprod", None)
     if products is not None and times.max() < len(products):

@@ -1,0 +1,167 @@
+"""What a callback changes between two stages: seen, queried, and said in the report.
+
+EARLY skips the stages 4 … 10: what is changed behind stage 6 is met by the skipped stage 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from test_seam import EARLY, STEPS, accelerated, after, call, counted, reported, tiny
+
+d: Any = pytest.importorskip("diffusers")
+schedulers: Any = pytest.importorskip("test_seam_schedulers")
+pytestmark = pytest.mark.filterwarnings("ignore")
+torch.set_num_threads(1)
+
+TURNED = 7
+
+
+def setting(name: str, value: Any, stage: int = TURNED - 1) -> Callable:
+    return after(stage, lambda pipe: setattr(pipe, name, value))
+
+
+def editing(name: str, edit: Callable[[Tensor], Any], stages: tuple[int, ...]) -> dict[str, Any]:
+    """Arguments of a call whose callback edits a tensor."""
+
+    def callback(pipe: Any, i: int, t: Any, tensors: dict) -> dict:
+        return tensors | ({name: edit(tensors[name])} if i in stages else {})
+
+    return {
+        "callback_on_step_end": callback,
+        "callback_on_step_end_tensor_inputs": sorted({"latents", name}),
+    }
+
+
+def run(name: str, **more: Any) -> tuple[Tensor, Any]:
+    """(result, report) of a run with the stages EARLY; as plain at a full budget."""
+    plain = call(*tiny(name), **more)
+    pipe, kwargs = tiny(name)  # a callback may have edited what was given
+    with accelerated(pipe, budget=STEPS):
+        assert torch.equal(call(pipe, kwargs, **more), plain)
+    pipe, kwargs = tiny(name)
+    with accelerated(pipe, anchors=EARLY) as handle:
+        made = call(pipe, kwargs, **more)
+    return made, reported(handle)
+
+
+def check(report: Any, what: str, *stages: int) -> None:
+    assert report.extra == stages, report.reasons
+    told = [n for n, reason in report.reasons if f"a callback changed {what}" in reason]
+    assert tuple(told) == stages, report.reasons
+
+
+SETTINGS = [
+    ("StableDiffusionXLPipeline", "_guidance_scale", 9.0),
+    ("StableDiffusionXLPipeline", "_guidance_rescale", 0.7),
+    ("StableDiffusionXLPipeline", "_cross_attention_kwargs", {"scale": 0.2}),
+    ("StableDiffusion3Pipeline", "_guidance_scale", 2.0),
+    ("FluxPipeline", "_joint_attention_kwargs", {"scale": 0.2}),
+    ("WanPipeline", "_guidance_scale", 2.0),
+]
+
+
+@pytest.mark.parametrize("name, attribute, value", SETTINGS)
+def test_a_setting_of_the_pipeline(name, attribute, value):
+    more = {} if name == "FluxPipeline" else {"guidance_scale": 5.0}
+    _, report = run(name, callback_on_step_end=setting(attribute, value), **more)
+    check(report, attribute, TURNED)
+
+
+def test_guidance_that_changes_in_the_last_third_at_every_stage():
+    def callback(pipe: Any, i: int, t: Any, tensors: dict) -> dict:
+        if i >= 7:
+            pipe._guidance_scale *= 0.8
+        return tensors
+
+    _, report = run("StableDiffusionXLPipeline", callback_on_step_end=callback)
+    assert report.extra == (8, 9, 10)  # 11 is queried in any case
+    told = [n for n, reason in report.reasons if "a callback changed _guidance_scale" in reason]
+    assert told == [8, 9, 10, 11]
+
+
+def test_the_history_restarts(monkeypatch):
+    """Stage 8 holds stage 7: nothing from before the change enters it."""
+    pipe, kwargs = tiny("StableDiffusionXLPipeline")
+    seen = schedulers.received(monkeypatch, pipe.scheduler)
+    with accelerated(pipe, anchors=EARLY):
+        call(pipe, kwargs, callback_on_step_end=setting("_guidance_scale", 9.0))
+    assert torch.equal(seen[TURNED + 1][0], seen[TURNED][0])
+    assert not torch.equal(seen[TURNED][0], seen[TURNED - 1][0])
+
+
+EDITS: list[tuple[str, str]] = [
+    ("StableDiffusionXLPipeline", "prompt_embeds"),
+    ("StableDiffusionXLPipeline", "add_time_ids"),
+    ("StableDiffusionXLPipeline", "latents"),
+    ("StableDiffusionPipeline", "prompt_embeds"),
+    ("FluxPipeline", "prompt_embeds"),
+    ("FluxPipeline", "latents"),
+    ("WanPipeline", "negative_prompt_embeds"),
+]
+
+
+@pytest.mark.parametrize("halve", [Tensor.mul, Tensor.mul_])
+@pytest.mark.parametrize("name, tensor", EDITS)
+def test_a_tensor_that_is_replaced_or_edited_in_place(name, tensor, halve):
+    _, report = run(name, **editing(tensor, lambda t: halve(t, 0.5), (TURNED - 1,)))
+    check(report, tensor, TURNED)
+
+
+def test_latents_that_are_edited_behind_every_stage_belong_to_the_loop():
+    _, report = run("FluxPipeline", **editing("latents", lambda x: x * 0.99, tuple(range(STEPS))))
+    assert not report.extra and not report.reasons
+
+
+def test_latents_that_are_edited_behind_the_first_stage_only():
+    _, report = run("FluxPipeline", **editing("latents", lambda x: x * 0.5, (0,)))
+    assert any(n == 2 for n, reason in report.reasons if "latents" in reason)
+
+
+@pytest.mark.parametrize("name", ["StableDiffusionInpaintPipeline", "WanPipeline", "FluxPipeline"])
+def test_a_callback_that_only_looks(name):
+    pipe, kwargs = tiny(name)
+    kwargs |= {"strength": 1.0} if "Inpaint" in name else {}
+    with accelerated(pipe, anchors=EARLY) as handle:
+        want = call(pipe, kwargs)
+        made = call(pipe, kwargs, callback_on_step_end=lambda pipe, i, t, tensors: tensors)
+    assert torch.equal(made, want) and not reported(handle).reasons
+
+
+def test_guidance_that_changes_in_the_middle_of_a_pair():
+    """Behind the first round of stage 3 of an order-2 solver: stage 4 is another regime."""
+    pipe, kwargs = tiny("StableDiffusionPipeline")
+    pipe.scheduler = schedulers.ORDER_2["Heun"]()
+    turn = setting("_guidance_scale", 2.0, stage=6)
+    with accelerated(pipe, anchors=EARLY) as handle:
+        call(pipe, kwargs, callback_on_step_end=turn)
+    check(reported(handle), "_guidance_scale", 4)
+
+
+def test_the_scale_of_a_lora():
+    peft = pytest.importorskip("peft")
+    pipe, kwargs = tiny("FluxPipeline")
+    pipe.transformer.add_adapter(
+        peft.LoraConfig(r=2, target_modules=["to_q"], init_lora_weights=False), "style"
+    )
+    turn = after(TURNED - 1, lambda pipe: pipe.transformer.set_adapters("style", 0.1))
+    with accelerated(pipe, anchors=EARLY) as handle:
+        call(pipe, kwargs, callback_on_step_end=turn)
+    check(reported(handle), "an adapter's scale", TURNED)
+
+
+def test_a_batch_that_changes_its_size():
+    pipe, kwargs = tiny("StableDiffusionPipeline")
+    calls = counted(pipe.unet)
+    shrink = editing("latents", lambda x: x[:1], (TURNED - 1,))
+    twice = {"num_images_per_prompt": 2, "guidance_scale": 1.0}
+    with accelerated(pipe, anchors=EARLY) as handle:
+        with pytest.raises(RuntimeError, match=r"size|shape|batch"):  # the plain run's own
+            call(pipe, kwargs, **twice, **shrink)
+        call(pipe, kwargs)
+    assert calls and reported(handle).evaluations == len(EARLY)
