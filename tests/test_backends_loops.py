@@ -4,6 +4,8 @@ ACE-Step v1, denoisers in the style of k-diffusion.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -746,3 +748,8 @@ def test_a_denoiser_passes_arguments_and_attributes_on():
 def test_a_denoiser_needs_a_grid():
     with pytest.raises(ValueError, match="at least two values"):
         denoised.wrap(lambda x, sigma: x, [], budget=4)
+
+
+def test_the_wrapper_is_there_as_documented():
+    code = "import geoshrink; geoshrink.adapters.denoised.wrap(lambda x, s: x, [2, 1, 0], 2)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,7 +1,7 @@
 """Hunyuan3D-2 and 2.1: shapes from noise at σ = 0 to data at σ = 1, by their own Euler scheduler.
 
-Its last stage has no length and is never queried. The turbo models are consistency models, whose
-few steps are all needed.
+Its last stage has no length: it is queried only where every stage is. The turbo models are
+consistency models, whose few steps are all needed.
 """
 
 from __future__ import annotations

@@ -20,18 +20,18 @@ from torch import nn
 
 from ..grid import Grid
 from ..outputs import flatten
-from ..plan import Plan, check_plan
+from ..plan import Plan
 from ..report import Report
 from ..run import Run
 from .caches import check_hooks
 from .hooks import Hooks
 from .memory import Memory
-from .options import fault
+from .options import fault, plan_for, warn
 from .scheduling import read_ahead
 from .stack import running, stack
 from .standins import hollow, shapes
 from .steering import Steering
-from .telling import tell, warn
+from .telling import tell
 
 if TYPE_CHECKING:
     from .seam import Seam
@@ -285,23 +285,15 @@ class Loop:
             return Run(self.follow(grid, scheduler))
         self.order, self.total = order, grid.given * order - (order - 1)
         try:
-            self.plan = Plan.of(grid) if reason is not None else self.planned(grid, scheduler)
+            blocks = self.seam.reader.blocks_of(scheduler)
+            if reason is None:
+                self.plan = plan_for(grid, scheduler, self.seam.options, blocks)
         except ValueError as error:
-            reason, self.plan = warn(error), Plan.of(grid)
+            reason = warn(error)
         if reason is not None:
             self.notes.append((0, f"{reason}: every stage is queried"))
+        self.plan = self.plan or Plan.of(grid)
         return Run(self.plan)
-
-    def planned(self, grid: Grid, scheduler: Any) -> Plan:
-        options = dict(self.seam.options)
-        if (wrong := fault(options, scheduler)) is not None:
-            raise ValueError(wrong)
-        if "plan" in options:
-            return check_plan(options["plan"], grid)
-        if isinstance(options.get("anchors"), (tuple, list)):
-            grid = replace(grid, regimes=())  # switches are noticed, and cost a query each
-        options.setdefault("blocks", self.seam.reader.blocks_of(scheduler))
-        return Plan.of(grid, **options)
 
     def follow(self, grid: Grid, scheduler: Any) -> Plan:
         assert self.plan is not None

@@ -1,13 +1,18 @@
-"""The options of accelerate(), checked before anything is touched."""
+"""The options of accelerate(): checked before anything is touched, and made a plan of in a run."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from ..plan import Plan, given_plan
+from ..blocks import Blocks
+from ..grid import Grid
+from ..plan import Plan, check_plan, given_plan
 from .scheduling import is_euler, knows_data, prediction_of
 
+logger = logging.getLogger("geoshrink")
 DEFAULT_SPEEDUP = 3.0
 OPTIONS = (
     "budget", "speedup", "plan", "anchors", "rule", "space", "blocks", "coefficients", "refine",
@@ -82,3 +87,22 @@ def fault(options: dict[str, Any], scheduler: Any) -> str | None:
     if refine > 1 and space == "output" and prediction_of(scheduler) == "v":
         return f"refine={refine} with the v outputs of {name} needs the state: give space='data'"
     return None
+
+
+def plan_for(
+    grid: Grid, scheduler: Any, options: dict[str, Any], blocks: Blocks | None = None
+) -> Plan:
+    """The plan of a run over this grid; a ValueError where the options do not fit it."""
+    if (wrong := fault(options, scheduler)) is not None:
+        raise ValueError(wrong)
+    if "plan" in options:
+        return check_plan(options["plan"], grid)
+    if isinstance(options.get("anchors"), (tuple, list)):
+        grid = replace(grid, regimes=())  # switches are noticed, and cost a query each
+    return Plan.of(grid, **{"blocks": blocks, **options})
+
+
+def warn(error: Exception) -> str:
+    """The words of what was asked for and cannot be done in a run that has begun."""
+    logger.warning("geoshrink: %s: this run is not accelerated", error)
+    return str(error)

@@ -23,9 +23,3 @@ def tell(run: Run, report: Callable[[], Report | None], notes: Sequence[tuple[in
             logger.info("geoshrink: %s", reason)
     if is_doubtful(check):
         logger.warning("geoshrink: self-check %.0f%%: %s", 100 * check, ADVICE)
-
-
-def warn(error: Exception) -> str:
-    """The words of what was asked for and cannot be done in a run that has begun."""
-    logger.warning("geoshrink: %s: this run is not accelerated", error)
-    return str(error)
