@@ -143,16 +143,44 @@ def test_guidance_that_changes_in_the_middle_of_a_pair():
     check(reported(handle), "_guidance_scale", 4)
 
 
-def test_the_scale_of_a_lora():
+def lora(pipe: Any) -> None:
     peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=2, target_modules=["to_q"], init_lora_weights=False)
+    pipe.transformer.add_adapter(config, "style")
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_lora_that_is_turned_down_or_added(given):
     pipe, kwargs = tiny("FluxPipeline")
-    pipe.transformer.add_adapter(
-        peft.LoraConfig(r=2, target_modules=["to_q"], init_lora_weights=False), "style"
-    )
-    turn = after(TURNED - 1, lambda pipe: pipe.transformer.set_adapters("style", 0.1))
+    if given:
+        lora(pipe)
+    act = (lambda pipe: pipe.transformer.set_adapters("style", 0.1)) if given else lora
     with accelerated(pipe, anchors=EARLY) as handle:
-        call(pipe, kwargs, callback_on_step_end=turn)
+        call(pipe, kwargs, callback_on_step_end=after(TURNED - 1, act))
     check(reported(handle), "an adapter's scale", TURNED)
+
+
+def test_the_scale_of_an_image_prompt():
+    """IP-Adapters keep it in the attention processors."""
+    attention = pytest.importorskip("diffusers.models.attention_processor")
+    pipe, kwargs = tiny("StableDiffusionPipeline")
+    known = pipe.unet.attn_processors
+    kind = attention.IPAdapterAttnProcessor2_0
+    processors = {k: kind(32, 32) if "attn2" in k else v for k, v in known.items()}
+    for key, processor in processors.items():
+        part = pipe.unet.get_submodule(key.removesuffix(".processor"))
+        if isinstance(processor, kind):
+            processors[key] = kind(part.inner_dim, part.cross_attention_dim, scale=0.8)
+    pipe.unet.set_attn_processor(processors)
+    with accelerated(pipe, anchors=EARLY) as handle:
+        call(pipe, kwargs, callback_on_step_end=after(TURNED - 1, turn_down))
+    check(reported(handle), "an adapter's scale", TURNED)
+
+
+def turn_down(pipe: Any) -> None:
+    for processor in pipe.unet.attn_processors.values():
+        if hasattr(processor, "scale"):
+            processor.scale = [0.1]
 
 
 def test_a_batch_that_changes_its_size():

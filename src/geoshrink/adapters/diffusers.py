@@ -29,10 +29,9 @@ REFUSED = ("StableDiffusionPanorama", "TextToVideoZero")
 PACKED = ("MiniMaxH3",)
 #: Components that belong to a pipeline but are no part of its denoising loop.
 NOT_DENOISERS = (
-    "audio_token", "condition_encoder", "connector", "image_encoder", "movq", "projection",
-    "safety", "text", "vae", "vocoder", "vqgan",
+    "adapter", "audio_token", "condition_encoder", "connector", "embed", "image_encoder", "movq",
+    "normalizer", "projection", "safety", "text", "vae", "vocoder", "vqgan",
 )  # fmt: skip
-BESIDE = ("diffusers.models.adapter",)  # T2I-Adapters, which run once, before the loop
 method = "__call__"  # that loops
 
 
@@ -103,8 +102,8 @@ def find_denoisers(host: Any) -> list[nn.Module]:
         foreign = not any(home.startswith("diffusers.") for home in homes)
         if not isinstance(module, nn.Module) or foreign:
             continue
-        aside = any(home.startswith(BESIDE) or "autoencoder" in home for home in homes)
-        if not aside and not any(word in name for word in NOT_DENOISERS):
+        encoder = any("autoencoder" in home for home in homes)
+        if not encoder and not any(word in name for word in NOT_DENOISERS):
             found.append(module)
     return found
 

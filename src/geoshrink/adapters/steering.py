@@ -77,6 +77,7 @@ class Steering:
 def adapters_of(modules: Iterable[nn.Module]) -> Iterable[tuple[dict[str, Any], str]]:
     """(namespace, name) of every scale of a LoRA or of an image prompt in the denoisers."""
     for module in modules:
+        yield vars(module), "peft_config"  # there once a LoRA is
         for part in module.modules():
             for home in (vars(part), getattr(vars(part).get("processor"), "__dict__", {})):
                 yield from ((home, name) for name in ADAPTERS if name in home)
