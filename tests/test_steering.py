@@ -42,8 +42,9 @@ def run(name: str, **more: Any) -> tuple[Tensor, Any]:
     """(result, report) of a run with the stages EARLY; as plain at a full budget."""
     plain = call(*tiny(name), **more)
     pipe, kwargs = tiny(name)  # a callback may have edited what was given
-    with accelerated(pipe, budget=STEPS):
+    with accelerated(pipe, budget=STEPS) as handle:
         assert torch.equal(call(pipe, kwargs, **more), plain)
+    assert "a callback" not in str(reported(handle).reasons)
     pipe, kwargs = tiny(name)
     with accelerated(pipe, anchors=EARLY) as handle:
         made = call(pipe, kwargs, **more)

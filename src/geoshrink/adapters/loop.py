@@ -161,9 +161,10 @@ class Loop:
             self.total = None
         if self.switched:
             self.note("the denoiser calls changed (another expert, guidance or batch)")
-        if self.turned:
+        if self.turned and not self.plan.exact:
             self.note(f"a callback changed {', '.join(dict.fromkeys(self.turned))}")
-            self.switched, self.turned = True, []
+            self.switched = True
+        self.turned = []
         self.regime += self.switched
         wanted = [run.queries(self.stage, regime=self.regime) for run in self.runs.values()]
         return not any(wanted) and not self.forced
