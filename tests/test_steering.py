@@ -114,6 +114,12 @@ def test_a_tensor_that_is_replaced_or_edited_in_place(name, tensor, halve):
     check(report, tensor, TURNED)
 
 
+def test_a_tensor_that_is_replaced_in_inference_mode():
+    with torch.inference_mode():
+        _, report = run("FluxPipeline", **editing("latents", lambda x: x * 0.5, (TURNED - 1,)))
+    check(report, "latents", TURNED)
+
+
 def test_latents_that_are_edited_behind_every_stage_belong_to_the_loop():
     _, report = run("FluxPipeline", **editing("latents", lambda x: x * 0.99, tuple(range(STEPS))))
     assert not report.extra and not report.reasons
@@ -194,3 +200,20 @@ def test_a_batch_that_changes_its_size():
             call(pipe, kwargs, **twice, **shrink)
         call(pipe, kwargs)
     assert calls and reported(handle).evaluations == len(EARLY)
+
+
+@pytest.mark.parametrize("behind", [0, 3, 6, 10])
+def test_a_denoiser_that_a_callback_swaps_is_run_as_it_is(behind):
+    other = tiny("FluxPipeline")[0].transformer
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.mul_(0.5)
+    swap = {"callback_on_step_end": setting("transformer", other, behind)}
+    pipe, kwargs = tiny("FluxPipeline")
+    with accelerated(pipe, anchors=EARLY) as handle:
+        calls = counted(other)
+        made = call(pipe, kwargs, **swap)
+    assert len(calls) == STEPS - 1 - behind and made.isfinite().all()
+    if behind:
+        assert "a network that is not accelerated" in str(reported(handle).reasons)
+        assert reported(handle).forwards == len([n for n in EARLY if n <= behind])

@@ -52,6 +52,7 @@ HERE = "test_traps.py::"
 SEAM = "test_seam.py::"
 SOLVERS = "test_seam_schedulers.py::"
 OTHERS = "test_compose.py::"
+STEERING = "test_steering.py::"
 
 #: number: (what can go wrong, the tests that would fail)
 TRAPS: dict[int, tuple[str, list[str]]] = {
@@ -107,7 +108,13 @@ TRAPS: dict[int, tuple[str, list[str]]] = {
             SOLVERS + "test_img2img_in_pairs",
         ],
     ),
-    14: ("a timestep comes twice", [SOLVERS + "test_pndm_is_accelerated"]),
+    14: (
+        "a timestep comes twice",
+        [
+            SOLVERS + "test_pndm_is_accelerated",
+            SOLVERS + "test_pndm_that_begins_on_a_timestep_that_comes_twice",
+        ],
+    ),
     15: (
         "fewer evaluations than steps, two grids in one loop",
         [HERE + "test_two_grids_in_one_loop", HERE + "test_a_flow_by_another_name"],
@@ -240,6 +247,27 @@ TRAPS: dict[int, tuple[str, list[str]]] = {
             SEAM + "test_after_a_fault_nothing_is_held",
         ],
     ),
+    39: (
+        "a callback turns guidance, prompt, latents or an adapter",
+        [
+            STEERING + "test_a_setting_of_the_pipeline",
+            STEERING + "test_a_tensor_that_is_replaced_or_edited_in_place",
+            STEERING + "test_a_lora_that_is_turned_down_or_added",
+            STEERING + "test_a_denoiser_that_a_callback_swaps_is_run_as_it_is",
+        ],
+    ),
+    40: (
+        "a network runs once, before the loop",
+        [SOLVERS + "test_an_adapter_that_runs_before_the_loop_is_no_denoiser"],
+    ),
+    41: (
+        "options that cannot work here",
+        [
+            HERE + "test_data_that_are_not_known",
+            HERE + "test_what_only_one_of_two_schedulers_can_do",
+            SEAM + "test_what_does_not_fit_this_run_makes_it_an_exact_one",
+        ],
+    ),
 }
 
 
@@ -250,7 +278,7 @@ def functions_of(file: str) -> set[str]:
 
 
 def test_every_trap_has_a_test():
-    assert sorted(TRAPS) == list(range(1, 39))
+    assert sorted(TRAPS) == list(range(1, 42))
     for number, (_, names) in TRAPS.items():
         assert names, number
         for file, name in (full.split("::") for full in names):
