@@ -283,6 +283,22 @@ def test_wan_with_unipc():
     check_counts(bench, plain, lambda report: 2 * report.evaluations)
 
 
+def test_an_inversion_before_the_loop_is_not_counted():
+    texts = dict(tokenizer=image.text.clip_tokenizer(), text_encoder=image.text.clip_text())
+    solver = d.DPMSolverMultistepScheduler(algorithm_type="sde-dpmsolver++", solver_order=2)
+    parts = dict(vae=image.vae(), unet=image.unet(), scheduler=solver, **texts)
+    pipe, kwargs = image.host("LEditsPPPipelineStableDiffusion", {}, **parts)
+    calls = counted(pipe.unet)
+    with accelerated(pipe, budget=BUDGET) as handle:
+        pipe.invert(image=image.picture(32), num_inversion_steps=8)
+        assert len(calls) == 8 and not handle.reports
+        for _ in range(2):
+            pipe(**kwargs)
+    assert len(calls) == 24 and len(handle.reports) == 2
+    assert all(r.forwards == r.evaluations == r.steps == 8 for r in handle.reports)
+    assert "looks into the denoiser" in str(reported(handle).reasons)
+
+
 # --- the grid that is planned ------------------------------------------------------------------
 
 

@@ -208,11 +208,11 @@ def test_a_denoiser_that_a_callback_swaps_is_run_as_it_is(behind):
     with torch.no_grad():
         for weight in other.parameters():
             weight.mul_(0.5)
-    swap = {"callback_on_step_end": setting("transformer", other, behind)}
     pipe, kwargs = tiny("FluxPipeline")
     with accelerated(pipe, anchors=EARLY) as handle:
         calls = counted(other)
-        made = call(pipe, kwargs, **swap)
+        swap = setting("transformer", other, behind)
+        made = call(pipe, kwargs, callback_on_step_end=swap)
     assert len(calls) == STEPS - 1 - behind and made.isfinite().all()
     if behind:
         assert "a network that is not accelerated" in str(reported(handle).reasons)
