@@ -85,7 +85,6 @@ class Hook:
         twin.link()
         return twin
 
-
     def __reduce__(self) -> Any:  # of an object that another thread pickles while we come to it
         return getattr, (self.owner, self.name)
 

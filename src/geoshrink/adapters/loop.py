@@ -223,7 +223,7 @@ class Loop:
         if self.total is not None and self.rounds >= self.total:
             self.finish()
         elif self.counted:
-            self.steering.after_step(self.host(), result, self.seam.denoisers)
+            self.steering.after_step(self.host(), result, self.denoisers)
         return result
 
     def end_of_calls(self) -> None:
