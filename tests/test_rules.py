@@ -51,8 +51,9 @@ def test_a_rule_from_outside_runs(damped):
     still = noise()[:1]  # the outputs do not depend on the rule
 
     def report_of(rule):
-        how = dict(rule=rule, with_report=True)
-        return sample(lambda x, s: field(still, s), still, SIGMAS, BUDGET, **how)
+        return sample(
+            lambda x, s: field(still, s), still, SIGMAS, BUDGET, rule=rule, with_report=True
+        )
 
     (x, report), (_, plain) = report_of(damped), report_of("chordal")
     assert x.isfinite().all() and "damped(0.5)" in str(report) and "floor" not in str(report)
@@ -62,8 +63,8 @@ def test_a_rule_from_outside_runs(damped):
 
 
 def test_a_rule_from_outside_is_modified_like_any_other(damped):
-    for how in ({"rule": f"signed {damped}"}, {"rule": damped, "blocks": Blocks(shared=True)}):
-        assert sample(field, noise(), SIGMAS, BUDGET, **how).isfinite().all()
+    for rule, blocks in ((f"signed {damped}", Blocks()), (damped, Blocks(shared=True))):
+        assert sample(field, noise(), SIGMAS, BUDGET, rule=rule, blocks=blocks).isfinite().all()
     rule = Rule.of(f"signed {damped}")
     assert str(rule) == "signed damped(0.5)" and eval(repr(rule), {"Rule": Rule}) == rule
     with pytest.raises(ValueError, match=r"damped\(value\)"):

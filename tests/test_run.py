@@ -1537,7 +1537,7 @@ ADDITIVE = torch.tensor([0.0, 0, 0, -torch.inf, 0, 0, -torch.inf])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.uint8, torch.float32, F64])
 def test_a_mask_of_zeros_and_ones(dtype):
     values, seen = random_table(64), torch.tensor([1, 1, 0, 1, 0, 1, 1])
-    options = dict(anchors=ANCHORS, rule="chordal")
+    options: dict[str, Any] = dict(anchors=ANCHORS, rule="chordal")
     wanted = follow(Run(SIGMAS, mask=seen.bool(), **options), Table(values))
     found = follow(Run(SIGMAS, mask=seen.to(dtype), **options), Table(values))
     assert all(torch.equal(found[n], wanted[n]) for n in range(24))
@@ -1576,7 +1576,7 @@ def test_a_mask_that_hides_everything_leaves_the_run_in_doubt(shape):
 
 def test_a_mask_that_hides_one_sample_leaves_the_run_in_doubt():
     values, mask = random_table(64), torch.ones(3, 7, dtype=torch.bool)
-    options = dict(anchors=ANCHORS, rule="chordal")
+    options: dict[str, Any] = dict(anchors=ANCHORS, rule="chordal")
     whole, rest = Run(SIGMAS, **options), Run(SIGMAS, **options)
     follow(whole, Table(values))
     follow(rest, Table(values[:, [0, 2]]))

@@ -147,15 +147,12 @@ def retain_kernel(
         w = exposure * 0.0 + value
     elif RULE == "linear":
         w = reach
-    else:
-        tl.static_assert(RULE == "chordal" or RULE == "time" or RULE == "beta-kappa")
-        if RULE == "beta-kappa":
-            w = beta / (1 + kappa * exposure)
-        else:
-            w = s / (s * (1 + exposure) + eps_s)
-            if RULE == "time":
-                w = reach * w
-        w = tl.where(s > 0, w, 0.0)
+    elif RULE == "beta-kappa":
+        w = tl.where(s > 0, beta / (1 + kappa * exposure), 0.0)
+    elif RULE == "chordal":
+        w = tl.where(s > 0, s / (s * (1 + exposure) + eps_s), 0.0)
+    elif RULE == "time":
+        w = tl.where(s > 0, reach * (s / (s * (1 + exposure) + eps_s)), 0.0)
     if CLAMP:
         w = tl.minimum(tl.maximum(w, 0.0), 1.0)
     if SIGNED:
