@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .blocks import Blocks
 from .rules import Rule
+from .tracing import followed
 
 
 class Statistics(NamedTuple):
@@ -38,7 +39,7 @@ def dot(
 
 def turning(rule: Rule, stats: Statistics) -> Tensor:
     """sin²θ ∈ [0, 1]; 1 where Δv⁻ = 0: without a previous line the innovation is unsupported."""
-    S, P, D = positive(stats.S), positive(stats.P), stats.D
+    S, P, D = settled(stats)
     if rule.eps_a:
         sin2 = 1 - D.square() / (S * P + rule.eps_a)
     elif rule.eps_p:
@@ -48,6 +49,11 @@ def turning(rule: Rule, stats: Statistics) -> Tensor:
         sin2 = 1 - cosine(stats).square()
     sin2 = torch.where(stats.P > 0, sin2.clamp(0, 1), 1.0)
     return torch.where(stats.S > 0, sin2, 0.0)
+
+
+def settled(stats: Statistics) -> Statistics:
+    """The statistics to divide by, where somebody asks for derivatives."""
+    return Statistics(positive(stats.S), positive(stats.P), stats.D) if followed(*stats) else stats
 
 
 def positive(t: Tensor) -> Tensor:
@@ -63,7 +69,8 @@ def root(t: Tensor) -> Tensor:
 
 def cosine(stats: Statistics) -> Tensor:
     """⟨Δv, Δv⁻⟩/(‖Δv‖·‖Δv⁻‖), 0 where there is no previous line, or no innovation."""
-    c = stats.D / (positive(stats.S).sqrt() * positive(stats.P).sqrt())
+    S, P, D = settled(stats)
+    c = D / (S.sqrt() * P.sqrt())
     return torch.where(stats.P > 0, c, 0.0)
 
 
@@ -86,15 +93,19 @@ def retention(
     form = rule.form
     if form.sees == "exposure":
         ahead = rho.square()
-        seen = near_zero(ahead) * (turning(rule, stats) if sin2 is None else sin2)
+        seen = turning(rule, stats) if sin2 is None else sin2
     elif form.sees == "angle":
         ahead = rho.abs()
-        seen = near_zero(ahead) * acute_angle(rule, stats)
+        seen = acute_angle(rule, stats)
     else:
         omega = form.omega(rule, rho, stats.S, lam)
         return finish(rule, omega + torch.zeros_like(stats.S), stats)
-    omega = form.omega(rule, seen, positive(stats.S), near_zero(lam))
-    return finish(rule, torch.where(ahead.isfinite() & (stats.S > 0), omega, 0.0), stats)
+    there = stats.S > 0
+    if followed(*stats):
+        there = there & ahead.isfinite()
+        ahead, lam = near_zero(ahead), near_zero(lam)
+    omega = form.omega(rule, ahead * seen, settled(stats).S, lam)
+    return finish(rule, torch.where(there, omega, 0.0), stats)
 
 
 def near_zero(t: Tensor) -> Tensor:

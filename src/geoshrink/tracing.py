@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
+from torch.autograd import forward_ad
 from torch.func import debug_unwrap
 
 
 def followed(*tensors: Tensor | None) -> bool:
     """Whether a derivative or a transform would miss what is done to these tensors in place."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or forward_ad._current_level >= 0:
         return True
-    return any(
-        t.requires_grad or debug_unwrap(t) is not t or unpack_dual(t).tangent is not None
-        for t in tensors
-        if t is not None
-    )
+    return any(t is not None and (t.requires_grad or debug_unwrap(t) is not t) for t in tensors)
 
 
 def bare(t: Tensor) -> Tensor:
     """The numbers alone. Under vmap they are those of the whole batch."""
+    if not followed(t):
+        return t
     t = t.detach()
     return t if torch.compiler.is_compiling() else debug_unwrap(t)

@@ -32,9 +32,8 @@ class Form:
                  tensors on every device
     keeps_floor  ω ≥ 1/(1 + ρ²), whatever the innovations (eq. gs-retention-certificate)
 
-    energy is ‖Δv‖², reach is λ. A rule that sees more than the horizon gets them finite and energy
-    positive: without an innovation or a finite horizon nothing is kept, whatever it says. Nor is an
-    ω that is not finite.
+    energy is ‖Δv‖², reach is λ. Without an innovation a rule that sees more than the horizon keeps
+    nothing, whatever it says, and no rule keeps an ω that is not finite.
     """
 
     name: str
