@@ -352,6 +352,51 @@ def test_a_pipeline_that_yields():
     assert all(torch.equal(a, b) for a, b in zip(pipe(), plain))
 
 
+class Sibling(Pipe):
+    """Another pipeline over the same parts, as from_pipe() makes it."""
+
+
+def test_a_sibling_that_fails():
+    """We do not see how it ends. What stays passes every call on, and goes with the next."""
+    net = Net()
+    pipe = Pipe(net)
+    pipe()
+    before, x = marks(net), torch.ones(2, 4)
+    want = net(x, 0)
+    handle = accelerate(pipe, anchors=EARLY, denoisers=["net"])
+    sibling = Sibling(net, pipe.scheduler)
+    ours = pipe()
+    for again in range(2):
+        with pytest.raises(Stop):
+            sibling(on_step=failing)
+        for copied in COPIES.values():
+            assert marks(copied(net)) == before
+        if again:
+            assert torch.equal(net(x, 0), want) and marks(net) == before
+        assert torch.equal(pipe(), ours) and marks(net) == before
+    with pytest.raises(Stop):
+        sibling(on_step=failing)
+    handle.remove()
+    assert marks(net) == before
+
+
+def test_a_loop_that_goes_from_thread_to_thread():
+    """A generator that a server resumes in whatever thread is free: exact, and nothing is left."""
+    net = Net()
+    pipe = Pipe(net)
+    plain, before = [*own_loop(pipe.scheduler, net)], marks(net, pipe.scheduler)
+    handle = accelerate(pipe, anchors=EARLY, denoisers=["net"])
+    for moved in (1, 3, 6):
+        steps, found = own_loop(pipe.scheduler, net), []
+        for i in range(STEPS):
+            with ThreadPoolExecutor(1) as pool:
+                found.append(next(steps) if i < moved else pool.submit(next, steps).result())
+        assert all(torch.equal(a, b) for a, b in zip(found[:4], plain))
+        assert (found[-1] - plain[-1]).abs().max() < 0.5
+    handle.remove()
+    assert marks(net, pipe.scheduler) == before
+
+
 # --- copies ------------------------------------------------------------------------------------
 
 COPIES = {
