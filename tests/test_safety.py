@@ -352,32 +352,40 @@ def test_a_pipeline_that_yields():
     assert all(torch.equal(a, b) for a, b in zip(pipe(), plain))
 
 
-class Sibling(Pipe):
-    """Another pipeline over the same parts, as from_pipe() makes it."""
-
-
 def test_a_sibling_that_fails():
     """We do not see how it ends. What stays passes every call on, and goes with the next."""
-    net = Net()
-    pipe = Pipe(net)
-    pipe()
-    before, x = marks(net), torch.ones(2, 4)
-    want = net(x, 0)
-    handle = accelerate(pipe, anchors=EARLY, denoisers=["net"])
-    sibling = Sibling(net, pipe.scheduler)
-    ours = pipe()
-    for again in range(2):
+    pipe, kwargs = tiny()
+    sibling = d.FluxImg2ImgPipeline.from_pipe(pipe)
+    sibling.set_progress_bar_config(disable=True)
+    given = {**kwargs, "image": image.picture(), "strength": 1.0}
+    call(pipe, kwargs)
+    net, kept = pipe.transformer, []
+    before = marks(net)
+    hook = net.register_forward_pre_hook(lambda m, a, k: kept.append(k), with_kwargs=True)
+    call(sibling, given)
+    hook.remove()
+    handle = accelerate(pipe, anchors=EARLY)
+    ours, intercepted = call(pipe, kwargs), []
+
+    def stop(pipe: Any, i: int, t: Any, tensors: dict) -> dict:
+        intercepted.append("_call_impl" in vars(net))
+        failing(i)
+        return tensors
+
+    for act in ("call", "run", "remove"):
         with pytest.raises(Stop):
-            sibling(on_step=failing)
-        for copied in COPIES.values():
-            assert marks(copied(net)) == before
-        if again:
-            assert torch.equal(net(x, 0), want) and marks(net) == before
-        assert torch.equal(pipe(), ours) and marks(net) == before
-    with pytest.raises(Stop):
-        sibling(on_step=failing)
-    handle.remove()
-    assert marks(net) == before
+            call(sibling, given, callback_on_step_end=stop)
+        assert intercepted[-1]
+        assert all(marks(copied(net)) == before for copied in COPIES.values())
+        if act == "call":
+            with torch.no_grad():
+                first, second = (net(**kept[5])[0] for _ in range(2))
+            assert torch.equal(first, second) and first.unique().numel() > 1
+        elif act == "run":
+            assert torch.equal(call(pipe, kwargs), ours)
+        else:
+            handle.remove()
+        assert marks(net) == before
 
 
 def test_a_loop_that_goes_from_thread_to_thread():

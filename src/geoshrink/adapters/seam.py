@@ -139,8 +139,7 @@ class Seam:
         return [*self.finished, *(report for report in now if report is not None)]
 
     @property
-    def loop(self) -> Loop | None:
-        """That of this thread."""
+    def loop(self) -> Loop | None:  # of this thread
         loop = self.here.loop
         return None if loop is None or loop.over else loop
 
@@ -151,6 +150,8 @@ class Seam:
         if self.removed or host is not self.host():
             return call(*args, **kwargs)
         here = self.here
+        if self.loop is not None and not self.loop.on_stack():
+            self.close(self.loop)  # it was left
         outer = here.loop, here.bar, here.inside
         try:
             here.loop, here.bar, here.inside = None, None, True
@@ -170,7 +171,7 @@ class Seam:
                 self.back_to(*outer)
 
     def drive(self, steps: Any) -> Any:
-        """The same for a method that yields: the loop ends where it is exhausted or dropped."""
+        """The same for a method that yields."""
         try:
             return (yield from steps)
         finally:
@@ -186,8 +187,8 @@ class Seam:
     def find_schedulers(self, host: Any) -> str | None:
         """Moves to the schedulers that the host has now; why that cannot be, or None."""
         found = self.reader.find_schedulers(host) if self.own else self.schedulers
-        if not found or same(found, self.schedulers):
-            return None if found else "it has no scheduler now"
+        if same(found, self.schedulers):
+            return None
         try:
             for scheduler in found:
                 check_step(scheduler)
