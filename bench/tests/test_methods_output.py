@@ -88,7 +88,7 @@ FEW = [
     LazyCache(FOREVER),
     LazyCache(FOREVER, space="output"),
     MeanCache(),
-    VDE(stable=3),
+    VDE(warm_up=4),
 ]
 
 
@@ -128,7 +128,7 @@ def test_a_switch_of_guidance_runs_in_full(method):
         assert switches <= set(outcome.evaluated)
 
 
-@pytest.mark.parametrize("method", [EasyCache(FOREVER, 3), VDE(stable=3)], ids=lambda m: m.name)
+@pytest.mark.parametrize("method", [EasyCache(FOREVER, 3), VDE(warm_up=4)], ids=lambda m: m.name)
 def test_an_error_leaves_nothing_behind(method, case):
     before = plain(case)
     hook = stack_of(case.network).blocks[1].register_forward_pre_hook(lambda *_: 1 / 0)
@@ -452,7 +452,7 @@ def test_vde_by_hand(case):
         return free + 2.0 * (given - free)
 
     expected = euler(case, output)
-    outcome = VDE(4, stable=3).run(case, 0)
+    outcome = VDE(4, warm_up=4).run(case, 0)
     assert outcome.evaluated == full and torch.allclose(outcome.x, expected, atol=1e-3)
     assert outcome.held == 2 * case.noise.nbytes + 2 * 2 * 4 * 4  # u; a and b of two full stages
 

@@ -29,6 +29,9 @@ from .suite import Suite
 from .zoo.model import Model, load
 
 
+TUNED = ("threshold", "warm_up", "retention")  # said in a cell, where its method has them
+
+
 @dataclass
 class Progress:
     """What a run did."""
@@ -124,8 +127,8 @@ class Runner:
     def specs(self) -> list[dict[str, Any]]:
         """The cells of this shard; those that time come last, so that they run alone.
 
-        A shard takes whole settings, so that each reference is computed once; where there are more
-        shards than settings, single cells.
+        A shard takes whole settings, so that each converged flow is computed once; without it, or
+        where there are more shards than settings, a method's budgets, which share its tuning.
         """
         cells = [dict(cell, kind="fidelity") for cell in self.suite.cells()]
         if self.suite.latency:
@@ -141,10 +144,12 @@ class Runner:
             for cell in cells
         ]
         mine, of = self.shard
-        settings = [name_of(setting) for setting, _ in self.suite.settings()]
-        if of > len(settings):
-            return cells[mine::of]
-        return [cell for cell in cells if settings.index(name_of(cell["setting"])) % of == mine]
+        settings = {name_of(setting) for setting, _ in self.suite.settings()}
+        apart = of > len(settings) or "converged" not in self.references
+        kept = ("setting", "method", "options", "kind") if apart else ("setting",)
+        units = [name_of([cell[key] for key in kept]) for cell in cells]
+        order = {unit: i for i, unit in enumerate(dict.fromkeys(units))}
+        return [cell for cell, unit in zip(cells, units) if order[unit] % of == mine]
 
     def model(self, name: str) -> Model:
         if name not in self.models:
@@ -194,6 +199,7 @@ class Runner:
             evaluated=list(outcome.evaluated),
             held=outcome.held,
             prepared=prepared,
+            tuned={key: vars(method)[key] for key in TUNED if vars(method).get(key) is not None},
             calibrated=method.calibrated,
             adaptive=method.adaptive,
             made=dict(on=device_name(self.device), torch=torch.__version__),

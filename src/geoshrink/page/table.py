@@ -102,11 +102,11 @@ class Table:
         """A pipe table, best in bold, under the title and over caption and command."""
         best = self.best()
         lines = [
-            [_piped(column.heading) for column in self.columns],
+            [piped(column.heading) for column in self.columns],
             ["---:" if self._numbers(j) else "---" for j in range(len(self.columns))],
         ]
         for i in range(len(self.rows)):
-            cells = [(_piped(self.shown(i, j)), (i, j) in best) for j in range(len(self.columns))]
+            cells = [(piped(self.shown(i, j)), (i, j) in best) for j in range(len(self.columns))]
             lines.append([f"**{cell}**" if wins else cell for cell, wins in cells])
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         command = f"```sh\n{self.command}\n```" if self.command else ""
@@ -198,7 +198,8 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _piped(text: str) -> str:
+def piped(text: str) -> str:
+    """Text as Markdown shows it, on one line: in a cell, or in a heading."""
     return re.sub(r"([\\|*_`<])", r"\\\1", _one_line(text))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,6 +15,9 @@ from geoshrink.outputs import flatten
 from geoshrink.sampling import sample
 
 from ..zoo.model import Model
+
+
+SLACK = 1.05  # who needs more evaluations than this times the budget does not compete
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,11 @@ class Case:
     def grid(self, steps: int | None = None) -> Grid:
         """The case's own grid, or one of fewer steps in the same spacing."""
         return self.model.grid(self.steps if steps is None else steps, self.shift, self.interval)
+
+    @cached_property
+    def full(self) -> Any:
+        """x at the end of the full run."""
+        return self.solve(self.velocity())
 
     def solve(self, velocity: Callable[[Any, Any], Any]) -> Any:
         """x at the end of the full grid, with this velocity in place of the model's own."""

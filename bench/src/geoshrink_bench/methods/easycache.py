@@ -11,14 +11,12 @@ one sample at a time for the authors' decisions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from .base import Case, Method, Outcome, bytes_of
+from .base import Case, Outcome, bytes_of
 from .output import OutputSession, Parts
-from .tuning import tuned
+from .tuning import Thresholded
 
 
-class EasyCache(Method):
+class EasyCache(Thresholded):
     """On the network's output, each branch with its own difference; the conditional one decides.
 
     x' is x one stage before, skipped or not. Full in the first `warm_up` stages and the last. The
@@ -26,7 +24,7 @@ class EasyCache(Method):
     """
 
     name = "EasyCache"
-    adaptive = True
+    reach = 0.0, 10.0
 
     def __init__(self, threshold: float = 0.025, warm_up: int = 5):
         self.threshold, self.warm_up = threshold, warm_up
@@ -34,37 +32,31 @@ class EasyCache(Method):
     def run(self, case: Case, budget: int) -> Outcome:
         return Easy(case, self.threshold, self.warm_up).run()
 
-    @classmethod
-    def tune(cls, cases: Sequence[Case], budget: int, warm_up: int = 5) -> EasyCache:
-        """With the threshold that meets the budget on cases that are not compared."""
-        return cls(tuned(lambda t: cls(t, warm_up), cases, budget, 0.0, 10.0), warm_up)
 
-
-class LazyCache(Method):
+class LazyCache(Thresholded):
     """The same on the guided data prediction x̂₀, which is what ComfyUI's samplers see.
 
-    x' is x at the last full stage. Full before `start` and after `end`, in parts of the grid. We
-    look at every value where ComfyUI takes every 8th in both directions of a picture; with
-    space="output" the rule acts on the guided output instead.
+    x' is x at the last full stage. Full in the first `warm_up` stages, or before ComfyUI's 0.15 of
+    the grid, and after `end` of it. We look at every value where ComfyUI takes every 8th in both
+    directions of a picture; with space="output" the rule acts on the guided output instead.
     """
 
     name = "LazyCache"
-    adaptive = True
+    reach = 0.0, 100.0
 
     def __init__(
-        self, threshold: float = 0.2, start: float = 0.15, end: float = 0.95, space: str = "data"
+        self,
+        threshold: float = 0.2,
+        warm_up: int | None = None,
+        end: float = 0.95,
+        space: str = "data",
     ):
         if space not in ("data", "output"):
             raise ValueError(f"unknown space {space!r}; choose data or output")
-        self.threshold, self.start, self.end, self.space = threshold, start, end, space
+        self.threshold, self.warm_up, self.end, self.space = threshold, warm_up, end, space
 
     def run(self, case: Case, budget: int) -> Outcome:
-        return Lazy(case, self.threshold, self.start, self.end, self.space).run()
-
-    @classmethod
-    def tune(cls, cases: Sequence[Case], budget: int, **settings) -> LazyCache:
-        """With the threshold that meets the budget on cases that are not compared."""
-        return cls(tuned(lambda t: cls(t, **settings), cases, budget, 0.0, 100.0), **settings)
+        return Lazy(case, self.threshold, self.warm_up, self.end, self.space).run()
 
 
 class Easy(OutputSession):
@@ -119,10 +111,10 @@ class Lazy(Easy):
     guided = True
     moving = False
 
-    def __init__(self, case: Case, threshold: float, start: float, end: float, space: str):
+    def __init__(self, case: Case, threshold: float, warm_up: int | None, end: float, space: str):
         super().__init__(case, threshold, 0)
-        percent = [n / self.steps for n in range(self.steps)]
-        self.skippable = [n for n, p in enumerate(percent) if start <= p < end]
+        start = 0.15 if warm_up is None else warm_up / self.steps
+        self.skippable = [n for n in range(self.steps) if start <= n / self.steps < end]
         self.space = space
 
     def observe(self, x: Parts, output: Parts) -> None:

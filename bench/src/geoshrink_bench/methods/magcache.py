@@ -47,14 +47,16 @@ class MagCache(Method):
         budget: int,
         ratios: Sequence[float] | None = None,
         setting: tuple[int, float] | None = None,
+        warm_up: int | None = None,
     ) -> MagCache:
         """With the threshold that keeps the budget on these cases.
 
         setting    K and retention, else those for the budget; a longer K leaves the threshold more
                    to say
+        warm_up    the stages that always run, in place of the authors' retention
         """
         given = calibrate(cases) if ratios is None else ratios
-        setting = setting or setting_for(budget, cases[0].grid().steps)
+        setting = setting or setting_for(budget, cases[0].grid().steps, warm_up)
         threshold = tuned(lambda t: cls(given, t, *setting), cases, budget, 0.0, 100.0)
         return cls(given, threshold, *setting)
 
@@ -91,15 +93,16 @@ class Magnitude(LastResidual):
         return True
 
 
-def setting_for(budget: int, steps: int) -> tuple[int, float]:
+def setting_for(budget: int, steps: int, warm_up: int | None = None) -> tuple[int, float]:
     """K and retention: the first of the authors' with which the budget can be kept, or a longer K.
 
-    >>> setting_for(25, 50), setting_for(12, 50), setting_for(10, 50)
-    ((3, 0.2), (5, 0.1), (7, 0.1))
+    >>> setting_for(25, 50), setting_for(12, 50), setting_for(10, 50), setting_for(10, 50, 2)
+    ((3, 0.2), (5, 0.1), (7, 0.1), (5, 0.04))
     """
     for longest, retention in (*THEIRS, *((k, THEIRS[-1][1]) for k in range(6, steps))):
-        warm_up = int(retention * steps + 0.5)
-        if warm_up + (steps - warm_up) // (longest + 1) <= budget:
+        retention = retention if warm_up is None else warm_up / steps
+        first = int(retention * steps + 0.5)
+        if first + (steps - first) // (longest + 1) <= budget:
             return longest, retention
     raise ValueError(f"MagCache runs more than {budget} of {steps} stages: its warm-up alone does")
 

@@ -1,7 +1,8 @@
 """The methods by name, each made for a budget: METHODS[name](options, training, budget).
 
-`training` gives other cases of the same setting, for methods that calibrate or tune a threshold.
-A threshold that is given in the options is used as it is.
+`training` gives other cases of the same setting, for methods that calibrate or tune. A threshold
+that is given in the options is used as it is; a warm-up is the authors' own, the one given, or with
+warm_up="tuned" the best of those that every method may choose from.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
 
+from geoshrink.checks import whole
 from geoshrink.plan import Plan
-
 from . import magcache, teacache
 from .base import Case, Method
 from .dbcache import DBCache
@@ -32,6 +33,7 @@ from .spectrum import Spectrum
 from .taylorseer import TaylorSeer, TaylorSeerLite
 from .teacache import TeaCache
 from .toca import ToCa
+from .tuning import TUNED, with_warm_up
 from .vde import VDE
 
 Make = Callable[[dict[str, Any], Callable[[], list[Case]], int], Method]
@@ -49,7 +51,13 @@ class Entry:
     def __call__(
         self, options: dict[str, Any], training: Callable[[], list[Case]], budget: int
     ) -> Method:
-        return self.make(options, training, budget)
+        if options.get("warm_up") != TUNED:
+            return self.make(options, training, budget)
+
+        def make(warm_up: int) -> Method:
+            return self.make({**options, "warm_up": warm_up}, training, budget)
+
+        return with_warm_up(make, training(), budget)
 
 
 def plain(kind: Callable[..., Method]) -> Entry:
@@ -85,6 +93,8 @@ def check_options(method: str, options: Mapping[str, Any]) -> None:
     if unknown:
         has = f"its options are {', '.join(sorted(names))}" if names else "it takes none"
         raise ValueError(f"{method} has no option {unknown[0]!r}; {has}")
+    if options.get("warm_up", TUNED) != TUNED and whole(options["warm_up"], "warm_up") < 1:
+        raise ValueError(f"warm_up is at least 1, or {TUNED}; got {options['warm_up']!r}")
 
 
 def options_of(call: Any) -> set[str]:

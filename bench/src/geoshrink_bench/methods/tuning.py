@@ -1,4 +1,8 @@
-"""The threshold with which an adaptive method makes, on average, as many runs as it may."""
+"""What a method leaves open is tuned on cases that are not compared, for every method alike.
+
+A threshold is the one with which an adaptive method makes, on average, as many runs as it may. A
+warm-up is the one of WARM_UPS that comes nearest to the full runs. GeoShrink has neither.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from geoshrink.checks import whole
+import torch
 
-from .base import Case, Method, Outcome
+from geoshrink.checks import whole
+from geoshrink.outputs import flatten
+from .base import SLACK, Case, Method, Outcome, rows
 
 Kind = TypeVar("Kind", bound="Thresholded")
+TUNED = "tuned"  # in the place of a warm-up
+WARM_UPS = (1, 2, 3, 5, 8)  # stages
 
 
 def full_runs(outcome: Outcome) -> float:
@@ -58,6 +66,41 @@ def tuned(
         seen[middle] = mean(middle)
         a, b = (middle, b) if seen[middle] > budget else (a, middle)
     return min(seen, key=lambda t: (abs(seen[t] - budget), seen[t], t))
+
+
+def with_warm_up(make: Callable[[int], Method], cases: Sequence[Case], budget: int) -> Method:
+    """The method with the warm-up whose samples are nearest to the full runs of the cases.
+
+    A warm-up that the budget leaves no room for is not tried; one that keeps to the budget comes
+    before one that does not.
+    """
+    found: list[tuple[bool, float, Method]] = []
+    refused: dict[int, ValueError] = {}
+    for warm_up in WARM_UPS:
+        try:
+            method = make(warm_up)
+            outcomes = [method.run(case, budget) for case in cases]
+        except ValueError as error:
+            refused[warm_up] = error
+            continue
+        runs = sum(outcome.evaluations for outcome in outcomes) / len(cases)
+        off = sum(distance(o.x, case.full) for o, case in zip(outcomes, cases)) / len(cases)
+        found.append((runs > SLACK * budget, off, method))
+    if not found:
+        warm_up, error = next(iter(refused.items()))
+        raise ValueError(
+            f"no warm-up of {', '.join(map(str, WARM_UPS))} stages fits a budget of {budget}: "
+            f"with {warm_up}, {error}"
+        )
+    return min(found, key=lambda each: each[:2])[-1]
+
+
+def distance(x: Any, full: Any) -> float:
+    """log(‖x − full‖ / ‖full‖), the mean over samples and parts; infinite where x is no number."""
+    pairs = zip(flatten(x)[0], flatten(full)[0])
+    ratios = [rows(a - b).norm(dim=1) / rows(b).norm(dim=1) for a, b in pairs]
+    logs = torch.stack([r.clamp_min(torch.finfo(r.dtype).tiny).log().mean() for r in ratios])
+    return float(logs.mean().nan_to_num(torch.inf))
 
 
 class Thresholded(Method):

@@ -10,43 +10,40 @@ import torch
 from torch import Tensor
 
 from geoshrink.grid import Grid
-
-from .base import Case, Method, Outcome, bytes_of, rows
+from .base import Case, Method, Outcome, bytes_of, every, rows
 from .output import OutputSession, Parts
 
 
 class VDE(Method):
     """Before guidance, branch by branch and sample by sample, as in the authors' code.
 
-    Full at stages 0 … `stable`, every interval-th after, and the last. The authors' intervals are
-    3, 4 and 5; None takes the shortest that the budget allows. Time is the σ of the stage (1/1000
+    Full at the first `warm_up` stages, every interval-th after, and the last. The authors' intervals
+    are 3, 4 and 5; None takes the shortest that the budget allows. Time is the σ of the stage (1/1000
     of their timestep), τ off flow grids. Each part of a structured x has its own a, b and u; the
     authors have one part.
     """
 
     name = "VDE"
 
-    def __init__(self, interval: int | None = None, stable: int = 6):
-        self.interval, self.stable = interval, stable
+    def __init__(self, interval: int | None = None, warm_up: int = 7):
+        self.interval, self.warm_up = interval, warm_up
 
     def run(self, case: Case, budget: int) -> Outcome:
         grid = case.grid()
         choices = [self.interval] if self.interval else range(1, grid.steps + 1)
-        found = [full_stages(n, self.stable, grid) for n in choices]
+        found = [full_stages(n, self.warm_up, grid) for n in choices]
         fitting = [s for s in found if self.interval or len(s) <= budget]
         if not fitting:
             raise ValueError(
                 f"a budget of {budget} is less than the {len(found[-1])} full stages that VDE "
-                f"with stable={self.stable} needs here"
+                f"with a warm-up of {self.warm_up} needs here"
             )
         return Decomposed(case, fitting[0]).run()
 
 
-def full_stages(interval: int, stable: int, grid: Grid) -> list[int]:
+def full_stages(interval: int, warm_up: int, grid: Grid) -> list[int]:
     """The authors' stages, and those where guidance switches."""
-    periodic = range(stable + interval, grid.steps, interval)
-    first = range(min(stable + 1, grid.steps))
-    return sorted({*first, *periodic, grid.steps - 1, *grid.regimes})
+    return sorted({*every(interval, grid.steps, warm_up), grid.steps - 1, *grid.regimes})
 
 
 class Decomposed(OutputSession):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..report.facts import many
-from ..report.latex import tabular
+from ..report.latex import comment, tabular
 from ..store import put
 from .columns import COLUMNS
 from .found import Found, found_in
@@ -66,9 +66,9 @@ def markdown(found: Found) -> str:
 def latex(found: Found) -> str:
     suite = found.cells.suite
     parts = [
-        f"% {suite.title}: made by geoshrink bench report.",
-        "% The preamble needs \\usepackage{booktabs,textcomp}.",
-        f"% {found.asked.where()}",
+        comment(f"{suite.title}: made by geoshrink bench report."),
+        comment("The preamble needs \\usepackage{booktabs,textcomp}."),
+        comment(found.asked.where()),
         tabular(replace(table_of(suite, found.results), title=suite.title)),
     ]
     return "\n".join(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...page.table import piped
 from .results import Result
 from .suite import Suite
 from .table import table_of
@@ -13,7 +14,7 @@ CHOICES = "What the paper does not say, and the suite chooses (what this run cha
 
 def summary(suite: Suite, found: Sequence[Result], command: str, where: str) -> str:
     parts = [
-        f"# {suite.title}",
+        f"# {piped(suite.title)}",
         f"Made by `{command}`. {where}",
         protocol(suite),
         table_of(suite, found).markdown().strip(),

@@ -1,4 +1,4 @@
-"""What a bench found: results.csv, report.md, report.tex, and report.html, which loads nothing."""
+"""What a bench found: results.csv, the losses, report.md, .tex, and .html, which loads nothing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from ...page.table import piped
 from ..store import put
 from .latex import latex
+from .losses import losses
 from .markdown import markdown
 from .reading import load
 from .results import Results
@@ -23,7 +25,7 @@ def write(
     bar: Callable[[int], Any] = lambda total: nullcontext(),
     samples: int | None = None,
 ) -> list[Path]:
-    """Writes the four files; bar(total) makes a progress bar for the samples that are drawn.
+    """Writes the five files; bar(total) makes a progress bar for the samples that are drawn.
 
     samples   so many of each setting are shown at most, all that were kept unless given
     """
@@ -32,6 +34,7 @@ def write(
     out.mkdir(parents=True, exist_ok=True)
     made = {
         "results.csv": spreadsheet(results),
+        "losses.md": f"# {piped(results.name)}\n\n{losses(results).markdown().strip()}\n",
         "report.md": markdown(results),
         "report.tex": latex(results),
         "report.html": webpage(results, bar, samples).html(),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from geoshrink.page import Table
-
+from .losses import losses
 from .results import Results
 from .tables import REFERENCE, quality
 
@@ -27,9 +27,12 @@ WORDS = {
 
 def latex(results: Results) -> str:
     parts = [
-        f"% {results.name}: made by geoshrink bench report.\n"
-        "% The preamble needs \\usepackage{booktabs,textcomp}."
+        comment(f"{results.name}: made by geoshrink bench report."),
+        comment("The preamble needs \\usepackage{booktabs,textcomp}."),
     ]
+    lost = losses(results)
+    if lost.rows:
+        parts.append(tabular(lost))
     for reference in REFERENCE:
         for setting in results.settings:
             if reference in setting.references:
@@ -38,6 +41,10 @@ def latex(results: Results) -> str:
                     for metric in setting.metrics
                 ]
     return "\n\n".join(parts) + "\n"
+
+
+def comment(text: str) -> str:
+    return f"% {' '.join(text.split())}"
 
 
 def tabular(table: Table) -> str:

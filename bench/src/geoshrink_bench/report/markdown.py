@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from ...page.table import piped
 from .duels import duels
 from .facts import facts, lead
 from .glance import glance
+from .losses import losses
 from .missing import missing
 from .results import Results
 from .tables import REFERENCE, quality, wins
 
 
 def markdown(results: Results) -> str:
-    parts = [f"# {results.name}", lead(results)]
+    parts = [f"# {piped(results.name)}", lead(results)]
     parts.append("\n".join(f"- {name}: {value}" for name, value in facts(results)))
     references = [r for r in REFERENCE if any(r in s.references for s in results.settings)]
-    tables = [glance(results), duels(results), *(wins(results, r) for r in references)]
+    tables = [losses(results), glance(results), duels(results)]
+    tables += [wins(results, r) for r in references]
     parts += [table.markdown() for table in tables if table.rows]
     for reference in references:
         parts.append(f"## Distance to {REFERENCE[reference]}")

@@ -23,6 +23,10 @@ def key_of(spec: Spec) -> str:
     return json.dumps(parts, sort_keys=True)
 
 
+def key_of_setting(spec: Spec) -> str:
+    return json.dumps(spec["setting"], sort_keys=True)
+
+
 @dataclass(frozen=True)
 class Found:
     """A cell's file, or that of a failure."""
@@ -42,7 +46,8 @@ def load(folders: Sequence[str | Path], tick: Callable[[], Any] = lambda: None) 
     """Reads folders of `geoshrink bench run`; tick() after each cell.
 
     Of cells that differ in weights, version or converged steps those of the newest are taken, for
-    each model: numbers of two models never stand in one table.
+    each model: numbers of two models never stand in one table. A cell of a setting of the suite is
+    read and shown also where the suite does not ask for its method any more.
     """
     if not folders:
         raise ValueError("a report needs at least one folder of cells")
@@ -65,6 +70,10 @@ def load(folders: Sequence[str | Path], tick: Callable[[], Any] = lambda: None) 
         for spec in suite.first_of_each():
             wanted[key_of(spec)].timing = NOT_RUN
     current, left_out = newest(found)
+    settings = {key_of_setting(cell.spec) for cell in wanted.values()}
+    for f in current:
+        if f.spec["kind"] == "fidelity" and key_of_setting(f.spec) in settings:
+            wanted.setdefault(key_of(f.spec), Cell(f.spec))
     strangers = sum(key_of(f.spec) not in wanted for f in current)
     if strangers:
         left_out.append(f"{strangers} cells that the suite does not ask for (any more)")
@@ -156,5 +165,5 @@ def fill(cell: Cell | None, found: Found) -> None:
 def grouped(cells: Iterable[Cell]) -> list[Setting]:
     settings: dict[str, list[Cell]] = {}
     for cell in cells:
-        settings.setdefault(json.dumps(cell.spec["setting"], sort_keys=True), []).append(cell)
+        settings.setdefault(key_of_setting(cell.spec), []).append(cell)
     return [Setting(group[0].spec["setting"], group) for group in settings.values()]

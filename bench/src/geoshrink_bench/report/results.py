@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..methods.base import SLACK as SLACK
 from ..metrics.base import is_current
 from ..metrics.zoo import metrics_of
 from ..setting import REFERENCES
@@ -16,7 +17,6 @@ from .score import Score
 
 Spec = dict[str, Any]
 DONE, FAILED, NOT_RUN, SKIPPED = "done", "failed", "not run", "skipped"
-SLACK = 1.05  # who needs more evaluations than this times the budget does not compete
 
 
 @dataclass

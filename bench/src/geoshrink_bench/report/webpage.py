@@ -15,6 +15,7 @@ from .charts import charts
 from .duels import duels
 from .facts import facts, lead
 from .glance import glance
+from .losses import losses
 from .missing import missing
 from .results import DONE, Results, Setting
 from .samples import look, shown_cells
@@ -34,7 +35,8 @@ class Code:
 def webpage(results: Results, bar: Callable[[int], Any], samples: int | None = None) -> Page:
     references = [r for r in REFERENCE if any(r in s.references for s in results.settings)]
     sections: list[Section] = []
-    tables = [glance(results), duels(results), *(wins(results, r) for r in references)]
+    tables = [losses(results), glance(results), duels(results)]
+    tables += [wins(results, r) for r in references]
     sections += [table for table in tables if table.rows]
     looks = {s.model: s for s in reversed(results.settings) if shown_cells(s)}
     with bar(sum(len(shown_cells(setting)) for setting in looks.values())) as progress:
