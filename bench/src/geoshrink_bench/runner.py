@@ -28,7 +28,6 @@ from .store import Store, name_of
 from .suite import Suite
 from .zoo.model import Model, load
 
-
 TUNED = ("threshold", "warm_up", "retention")  # said in a cell, where its method has them
 
 

@@ -16,7 +16,6 @@ from geoshrink.sampling import sample
 
 from ..zoo.model import Model
 
-
 SLACK = 1.05  # who needs more evaluations than this times the budget does not compete
 
 

@@ -17,10 +17,10 @@ from .output import OutputSession, Parts
 class VDE(Method):
     """Before guidance, branch by branch and sample by sample, as in the authors' code.
 
-    Full at the first `warm_up` stages, every interval-th after, and the last. The authors' intervals
-    are 3, 4 and 5; None takes the shortest that the budget allows. Time is the σ of the stage (1/1000
-    of their timestep), τ off flow grids. Each part of a structured x has its own a, b and u; the
-    authors have one part.
+    Full at the first `warm_up` stages, every interval-th after, and the last. The authors take 3, 4
+    and 5 for the interval; None takes the shortest that the budget allows. Time is the σ of the
+    stage (1/1000 of their timestep), τ off flow grids. Each part of a structured x has its own a, b
+    and u; the authors have one part.
     """
 
     name = "VDE"

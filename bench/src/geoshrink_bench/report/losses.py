@@ -15,7 +15,7 @@ from .tables import CALIBRATED, FREE, REFERENCE, digits_for
 
 
 class Loss(NamedTuple):
-    """A contest (setting, budget, metric) against one rival; `behind` in dB, below 0 where ahead."""
+    """A contest (setting, budget, metric) with one rival; `behind` in dB, below 0 where ahead."""
 
     setting: Setting
     reference: str
@@ -58,8 +58,8 @@ def losses(results: Results) -> Table:
         "Where our default loses",
         [Column(name) for name in names],
         [row(each, results) for each in lost],
-        caption=f"Our default is behind some rival in {len(behind)} of the {len(contests)} contests "
-        f"(setting, budget, metric, reference) that it has run, and in {len(lost)} of "
+        caption=f"Our default is behind some rival in {len(behind)} of the {len(contests)} "
+        f"contests (setting, budget, metric, reference) that it has run, and in {len(lost)} of "
         f"{len(every)} comparisons with one rival in one contest. All of them are here, the worst "
         "first. Rivals are all methods but other forms of ours; the published method counts as "
         f"one. Who runs the network more than {SLACK:g} times the budget is left out. Errors count "
