@@ -283,6 +283,7 @@ def test_a_full_disk_is_reported_with_every_cell(tmp_path, monkeypatch, capsys):
     run(tmp_path, shard="1/2")
     monkeypatch.setattr(os, "fsync", full)
     monkeypatch.setattr(command, "check_folder", lambda suite, folder: None)
+    monkeypatch.setattr(command, "keep_options", lambda *options: None)
     with pytest.raises(OSError, match=r"No space left on device: .*summary\.md"):
         command.run(SUITE, tmp_path)
     told = capsys.readouterr()
@@ -470,8 +471,29 @@ def test_stopped_by_hand(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Fora, "run", stop)
     assert main(["bench", "run", str(path), "--out", str(out), "--full-only"]) == 130
     told = capsys.readouterr().err.splitlines()
-    command_line = f"geoshrink bench resume {out} --full-only"
-    assert told[-1] == f"geoshrink bench: stopped; resume with: {command_line}"
+    assert told[-1] == f"geoshrink bench: stopped; resume with: geoshrink bench resume {out}"
+
+
+def test_a_folder_keeps_its_options_for_resume(tmp_path, monkeypatch):
+    made = run(tmp_path, references=("full",), shard="1/2")
+    assert command.resume(tmp_path, quiet=True).done == 8 - made.done
+    (cell, *_) = store.Store(tmp_path).cells()
+    assert [list(score) for score in cell[1]["scores"].values()] == [["full"]]
+    assert command.resume(tmp_path, quiet=True, references=setting.REFERENCES).done == 8
+    seen = {}
+    monkeypatch.setattr(command, "run", lambda source, out, **options: seen.update(options))
+    assert main(["bench", "resume", str(tmp_path), "--full-only"]) == 0
+    assert seen["references"] == ("full",) and seen["device"] == "cpu"
+
+
+def test_a_folder_belongs_to_one_suite(tmp_path, capsys):
+    run(tmp_path, shard="1/2")
+    run(tmp_path, shard="2/2")
+    with pytest.raises(ValueError, match="holds the suite 'tiny', not 'other'"):
+        command.run(SUITE | {"name": "other"}, tmp_path, quiet=True)
+    (tmp_path / "paper.json").write_text("{}")
+    with pytest.raises(ValueError, match="holds a suite of the paper"):
+        run(tmp_path)
 
 
 PROGRAM = """

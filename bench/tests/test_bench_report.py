@@ -44,6 +44,7 @@ from geoshrink_bench.report import latex, load, markdown, spreadsheet, write
 from geoshrink_bench.report.duels import duels
 from geoshrink_bench.report.glance import glance
 from geoshrink_bench.report.latex import escaped
+from geoshrink_bench.report.losses import losses
 from geoshrink_bench.report.ranking import chosen, is_ours
 from geoshrink_bench.report.samples import medium
 from geoshrink_bench.report.score import Score
@@ -273,6 +274,47 @@ def test_ours_against_each_method_in_decibels(filled):
     Store(filled).path(spec_of(first_cell("direct"))).unlink()
     direct = next(row for row in duels(load([filled])).rows if row[0] == "direct")
     assert direct[1] == 3 and "Not run yet" not in markdown(load([filled]))
+
+
+def test_every_loss_is_listed_first_and_the_worst_of_all_first(filled):
+    assert losses(load([filled])).rows == []
+    for budget, gain in ((3, 4.0), (4, 9.0)):
+        for rival, more in (("FORA", 0.0), ("MagCache", 1.0), ("direct", -30.0)):
+            cell = {**first_cell(rival), "budget": budget}
+            scores = {"PSNR": {"full": [PSNR[OURS] + budget - 1 + gain + more] * 4}}
+            Store(filled).write(spec_of(cell), result_of(cell, scores=scores))
+    cell = {**first_cell("FORA"), "budget": 3}
+    table = losses(load([filled]))
+    assert [(row[3], row[4], str(row[8])) for row in table.rows] == [
+        (4, "MagCache", "10.00"),
+        (4, "FORA", "9.00"),
+        (3, "MagCache", "5.00"),
+        (3, "FORA", "4.00"),
+    ]
+    assert [row[5] for row in table.rows] == ["calibrated", "calibration-free"] * 2
+    for text in (markdown(load([filled])), page_of(load([filled]))):
+        assert 0 < text.index("Where our default loses") < text.index("Ours at a glance")
+    assert write(load([filled]), filled)[1].read_text(encoding="utf-8").count("| 10.00 |") == 1
+    Store(filled).write(spec_of(cell), result_of(cell, evaluations=9.0))
+    assert len(losses(load([filled])).rows) == 3  # who spends more is no rival
+
+
+def test_a_cell_that_the_suite_no_longer_asks_for_is_shown_as_what_it_is(filled):
+    cell = {**first_cell("FORA"), "options": {"interval": 2}}
+    Store(filled).write(spec_of(cell), result_of(cell))
+    results = load([filled])
+    assert "FORA (interval 2)" in results.settings[0].labels and not results.left_out
+    elsewhere = {**cell, "setting": {**cell["setting"], "guidance": 7.0}}
+    Store(filled).write(spec_of(elsewhere), result_of(elsewhere))
+    assert load([filled]).left_out == ["1 cells that the suite does not ask for (any more)"]
+
+
+def test_a_name_stays_on_its_line(tmp_path):
+    name = "a\n\\input{x}\r\u2028# b <i>"
+    results = load([fill(tmp_path, {**SUITE, "name": name})])
+    assert latex(results).startswith("% a \\input{x} # b <i>: made by")
+    assert not any(line.startswith("\\input") for line in latex(results).splitlines())
+    assert markdown(results).splitlines()[0] == "# a \\\\input{x} # b \\<i>"
 
 
 def test_a_glance_names_the_winner_of_every_setting(filled):

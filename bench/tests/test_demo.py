@@ -43,6 +43,19 @@ def test_the_verdict_says_ahead_or_behind_as_the_numbers_do(demo):
             assert f"{abs(gain):.1f} dB {'ahead of' if gain > 0 else 'BEHIND'} direct" in part
 
 
+def test_the_command_is_the_one_that_was_given(demo):
+    command = "geoshrink demo --budgets 4 5 --steps 8 --guidance 3 --shift 3 --seed 0"
+    assert demo[0].table().command == command
+    assert command in (demo[1] / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("option", ["--out", "--strip"])
+def test_what_cannot_be_written_is_said_before_anything_runs(option, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(zoo, "load", lambda *_: pytest.fail("it ran"))
+    assert cli.main(["demo", "--out", str(tmp_path / "page.html"), option, str(tmp_path)]) == 2
+    assert f"{tmp_path} is a folder: name a file" in capsys.readouterr().err
+
+
 def test_the_page_is_whole_and_alone(demo):
     html = (demo[1] / "index.html").read_text(encoding="utf-8")
     assert html.count("data:image/png;base64,") >= 14

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from cases import Hold, calls_of, plain, small_case
 from geoshrink_bench import zoo
 from geoshrink_bench.methods.base import Case, every, interval_for
 from geoshrink_bench.methods.fora import Fora, Reuse
-from geoshrink_bench.methods.registry import METHODS
+from geoshrink_bench.methods.registry import METHODS, check_options, options_of
 from geoshrink_bench.methods.stack import stack_of
+from geoshrink_bench.methods.tuning import WARM_UPS, distance
 
 
 @pytest.fixture
@@ -157,3 +159,51 @@ def test_a_budget_is_a_whole_number(case, name):
     for budget in budgets:
         with pytest.raises(TypeError, match=f"budget must be an integer, got {budget}"):
             METHODS[name]({}, lambda: [case], budget).run(case, budget)
+
+
+# Tuning: one mechanism for all
+
+WITH_WARM_UP = (
+    *("ToCa", "TaylorSeer", "TaylorSeer-Lite", "ResilPhase", "MagCache", "EasyCache"),
+    *("LazyCache", "DBCache", "HiCache", "Spectrum", "VDE"),
+)
+
+
+def test_every_method_with_a_warm_up_has_the_same_choices(monkeypatch):
+    found = [name for name in METHODS if "warm_up" in options_of(METHODS[name].called({}))]
+    assert sorted(found) == sorted(WITH_WARM_UP)
+    tried = {name: [] for name in found}
+    for name in found:
+        entry = METHODS[name]
+
+        def make(options, training, budget, name=name):
+            tried[name].append(options["warm_up"])
+            raise ValueError("too few")
+
+        monkeypatch.setitem(METHODS, name, replace(entry, make=make))
+        with pytest.raises(ValueError, match="no warm-up of 1, 2, 3, 5, 8 stages fits"):
+            METHODS[name]({"warm_up": "tuned"}, lambda: [small_case()], 6)
+    assert all(choices == [*WARM_UPS] for choices in tried.values())
+
+
+@pytest.mark.parametrize("name", ["EasyCache", "VDE", "TaylorSeer-Lite"])
+def test_a_tuned_warm_up_is_the_best_on_the_training_cases(name):
+    case = small_case(seed=1)
+    made = METHODS[name]({"warm_up": "tuned"}, lambda: [case], 6)
+    off = {}
+    for warm_up in WARM_UPS:
+        try:
+            method = METHODS[name]({"warm_up": warm_up}, lambda: [case], 6)
+            outcome = method.run(case, 6)
+        except ValueError:
+            continue
+        if outcome.evaluations <= 6:
+            off[warm_up] = distance(outcome.x, plain(case))
+    assert made.warm_up == min(off, key=off.__getitem__) and len(off) > 1
+
+
+def test_a_warm_up_is_a_number_of_stages_or_tuned():
+    check_options("VDE", {"warm_up": "tuned"})
+    for bad in (0, "best"):
+        with pytest.raises((ValueError, TypeError), match="warm_up"):
+            check_options("VDE", {"warm_up": bad})

@@ -6,6 +6,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from geoshrink.compare.inputs import check_device
 from . import paper
 from .methods.registry import METHODS
 from .report import counted, draw, load, markdown, write
+from .report.reading import suite_of
 from .runner import Progress, Runner
 from .setting import REFERENCES
 from .shard import shard_of
 from .store import put
 from .suite import Suite, read
 
+SUITE, OPTIONS = "suite.json", "options.json"  # what a folder was begun with
 SHOWN = 3  # cells that failed for one reason are named, at most
 
 
@@ -51,6 +54,7 @@ def run(
     check_summary(summary)
     check_weights(suite, weights)
     check_folder(suite, folder)
+    keep_options(folder, device, weights, summary, references)
     runner = Runner(suite, folder, device, part, weights, references)
     specs = runner.specs()
     with bar(len(specs), quiet) as progress_bar:
@@ -93,11 +97,12 @@ def tell(folder: Path, progress: Progress) -> None:
 
 
 def resume(out: str | Path, **options: Any) -> Progress:
-    """Goes on with the suite that a folder was begun with."""
-    kept = Path(out) / "suite.json"
-    if not kept.is_file():
-        raise FileNotFoundError(f"{out} is no folder of a bench: it has no suite.json")
-    return run(json.loads(kept.read_text(encoding="utf-8")), out, **options)
+    """Goes on with the suite and the options that a folder was begun with, but for those given."""
+    suite, kept = Path(out) / SUITE, Path(out) / OPTIONS
+    if not suite.is_file():
+        raise FileNotFoundError(f"{out} is no folder of a bench: it has no {SUITE}")
+    before = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    return run(json.loads(suite.read_text(encoding="utf-8")), out, **{**before, **options})
 
 
 def report(
@@ -147,9 +152,28 @@ def check_weights(suite: Suite, folder: str | Path | None) -> None:
 
 def check_folder(suite: Suite, folder: Path) -> None:
     """A folder belongs to one suite; a changed one keeps every cell that is still in it."""
+    if paper.is_folder(folder):
+        raise ValueError(f"{folder} holds a suite of the paper: name another folder with --out")
+    there = None
+    with suppress(FileNotFoundError, ValueError):  # none yet, or a damaged one
+        there = suite_of(folder).name
+    if there not in (None, suite.name):
+        raise ValueError(
+            f"{folder} holds the suite {there!r}, not {suite.name!r}: name another folder with --out"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(suite.source, ensure_ascii=False, indent=1)
-    put(folder / "suite.json", text.encode())
+    put(folder / SUITE, text.encode())
+
+
+def keep_options(
+    folder: Path, device: str, weights: Any, summary: Any, references: Sequence[str]
+) -> None:
+    """For resume; paths as they are from anywhere. A shard is each process's own."""
+    paths = dict(weights=weights, summary=summary)
+    kept: dict[str, Any] = {k: str(Path(v).absolute()) for k, v in paths.items() if v is not None}
+    kept |= dict(device=device, references=list(references))
+    put(folder / OPTIONS, json.dumps(kept, ensure_ascii=False, indent=1).encode())
 
 
 def specs_of(

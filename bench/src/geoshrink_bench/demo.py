@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from geoshrink import comparing
+from geoshrink.compare.inputs import check_out
 from geoshrink.compare.likeness import psnr, ssim
 from geoshrink.comparing import DIRECT, FULL, GEOSHRINK, OURS, middle, png
 from geoshrink.comparing import PAPER as PAPER
@@ -48,6 +50,13 @@ class Settings:
     guidance: float = 3.0
     shift: float = 3.0
     seed: int = 0
+
+    def command(self) -> str:
+        """What makes the same page again, fruits of one's own apart."""
+        words = ["geoshrink", "demo", "--budgets", *map(str, self.budgets)]
+        for name in ("steps", "guidance", "shift", "seed"):
+            words += [f"--{name}", f"{getattr(self, name):g}"]
+        return shlex.join(words)
 
 
 @dataclass(frozen=True)
@@ -139,7 +148,7 @@ class Demo:
             f"over {len(self.settings.fruits)} samples. {self.about()}"
         )
         caption = "\n\n".join([caption, self.planned(), *self.verdict()])
-        return comparing.results(self.outcomes, self.means, caption, "geoshrink demo")
+        return comparing.results(self.outcomes, self.means, caption, self.settings.command())
 
     def about(self) -> str:
         s = self.settings
@@ -179,7 +188,7 @@ class Demo:
                 self.table(),
                 *self.charts(),
             ],
-            footer="Made by `geoshrink demo`. The model was trained on Fruits-360 (Mihai Oltean, "
+            footer=f"Made by `{s.command()}`. The model was trained on Fruits-360 (Mihai Oltean, "
             "CC BY-SA 4.0); it is small, and what it shows need not hold for yours: measure.",
         )
 
@@ -256,6 +265,9 @@ def run_demo(
     settings: Settings, out: Path, strip: Path | None = None, progress: bool = True
 ) -> Demo:
     """Runs everything, prints the table and the verdict, writes the page."""
+    for path in (out, strip):
+        if path is not None:
+            check_out(path)
     tqdm = comparing.progress_bar("demo")
     model = zoo.load("fruit")
     grid = model.grid(settings.steps, settings.shift)

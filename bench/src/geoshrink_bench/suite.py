@@ -111,7 +111,7 @@ def read(source: str | Path | Mapping[str, Any]) -> Suite:
     if isinstance(source, Mapping):
         given, where = dict(source), "the suite"
     else:
-        given, where = load(Path(source)), str(source)
+        given, where = {"name": Path(source).stem, **load(Path(source))}, str(source)
     check(where, given, KEYS, "key")
     for key in ("models", "methods"):
         if not given.get(key):

@@ -106,9 +106,11 @@ def check_device(device: str | None) -> None:
 
 
 def check_out(out: Path) -> None:
-    """The page can be written, as far as can be told without writing."""
+    """The file can be written, as far as can be told without writing."""
     if out.is_dir():
-        raise ValueError(f"{out} is a folder: name the page, like {out / 'index.html'}")
+        raise ValueError(f"{out} is a folder: name a file, like {out / 'index.html'}")
     above = next(p for p in out.absolute().parents if p.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise ValueError(f"{out} cannot be written: {above} is no folder to write to")
+    if out.exists() and not os.access(out, os.W_OK):
+        raise ValueError(f"{out} cannot be written: the file there is read-only")

@@ -126,6 +126,7 @@ def acestep(host: Any, call: dict[str, Any], steps: int, seed: int) -> Any:
 PIPELINE = Manner(pipeline)
 #: Of classes, and those derived from them.
 MANNERS = {
+    "ZooPipeline": Manner(pipeline, prompt="labels"),
     "Hunyuan3DDiTFlowMatchingPipeline": Manner(hunyuan3d, prompt="image", beyond=1, idle=1),
     "MiniMaxH3ModularPipeline": Manner(pipeline, beyond=1, sets=(*OURS_TO_SET, "output")),
     "TangoFluxInference": Manner(tangoflux, "generate", sets=("steps",)),

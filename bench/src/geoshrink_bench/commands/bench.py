@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         part.add_argument("--weights", type=Path, help="folder of the zoo's weights")
         part.add_argument("--summary", type=Path, help="write the tables here, too")
         part.add_argument(
-            "--full-only", action="store_true", help="without the converged flow, for now: quicker"
+            "--full-only",
+            action=argparse.BooleanOptionalAction,
+            help="without the converged flow, for now: quicker",
         )
     report = acts.add_parser("report", help="tables and a page of what was run")
     report.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="of bench run")
@@ -61,14 +63,10 @@ def run(args: argparse.Namespace) -> int:
     if of_paper:
         return run_paper(args)
     refuse(args, PAPER_ONLY, "is for the suites of the paper (see geoshrink bench list)")
-    options: dict[str, Any] = dict(
-        device=args.device or "cpu",
-        shard=args.shard,
-        weights=args.weights,
-        summary=args.summary,
-    )
-    if args.full_only:
-        options["references"] = ("full",)
+    given = {name: getattr(args, name) for name in ("device", "shard", "weights", "summary")}
+    options: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+    if args.full_only is not None:
+        options["references"] = command.REFERENCES[: 1 if args.full_only else None]
     if args.act == "resume":
         progress = command.resume(args.out, **options)
     else:
@@ -81,14 +79,11 @@ def folder_of(args: argparse.Namespace) -> Path:
 
 
 def stopped(args: argparse.Namespace) -> str:
-    """How a bench that was stopped goes on, with the options that it had."""
+    """How a bench that was stopped goes on; its folder has kept the options."""
     if getattr(args, "act", "") not in ("run", "resume") or not folder_of(args).is_dir():
         return ""
     words = ["geoshrink", "bench", "resume", str(folder_of(args))]
-    for name in ("device", "weights", "summary"):
-        words += [f"--{name}", str(getattr(args, name))] if getattr(args, name) else []
     words += ["--shard", args.shard] if args.shard != "1/1" else []
-    words += ["--full-only"] if args.full_only else []
     return f"; resume with: {shlex.join(words)}"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from geoshrink.checks import whole
 from geoshrink.plan import Plan
+
 from . import magcache, teacache
 from .base import Case, Method
 from .dbcache import DBCache

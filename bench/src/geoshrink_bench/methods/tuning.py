@@ -14,6 +14,7 @@ import torch
 
 from geoshrink.checks import whole
 from geoshrink.outputs import flatten
+
 from .base import SLACK, Case, Method, Outcome, rows
 
 Kind = TypeVar("Kind", bound="Thresholded")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from geoshrink.grid import Grid
+
 from .base import Case, Method, Outcome, bytes_of, every, rows
 from .output import OutputSession, Parts
 

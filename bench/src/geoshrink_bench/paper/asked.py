@@ -106,6 +106,21 @@ def is_folder(folder: str | Path) -> bool:
     return (Path(folder) / FILE).is_file()
 
 
+def check_folder(folder: Path, suite: Suite) -> None:
+    """A folder belongs to one suite; what is damaged belongs to none."""
+    if (folder / "suite.json").is_file():
+        raise ValueError(f"{folder} holds a suite of the zoo: name another folder with --out")
+    try:
+        there = load(folder).suite().title if is_folder(folder) else suite.title
+    except ValueError:
+        return
+    if there != suite.title:
+        raise ValueError(
+            f"{folder} holds the suite {there!r}, not {suite.title!r}: name another folder with "
+            "--out"
+        )
+
+
 def load(folder: str | Path) -> Asked:
     path = Path(folder) / FILE
     if not path.is_file():

@@ -92,6 +92,7 @@ def resume(
 
 def go(asked: Asked, folder: Path, shard: str, copy: str | Path | None, quiet: bool) -> Progress:
     suite, part = asked.suite(), shard_of(shard)
+    asking.check_folder(folder, suite)
     if copy and not Path(copy).parent.is_dir():
         raise FileNotFoundError(f"there is no folder {Path(copy).parent} for the summary {copy}")
     check_device(asked.device)

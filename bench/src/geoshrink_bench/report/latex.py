@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from geoshrink.page import Table
+
 from .losses import losses
 from .results import Results
 from .tables import REFERENCE, quality

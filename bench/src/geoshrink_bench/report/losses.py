@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from geoshrink.page import Column, Shown, Table
+
 from ..summary import measure_of
 from .duels import EVEN, lead_of
 from .ranking import OURS, PUBLISHED, contest, is_ours
