@@ -159,7 +159,8 @@ def check_folder(suite: Suite, folder: Path) -> None:
         there = suite_of(folder).name
     if there not in (None, suite.name):
         raise ValueError(
-            f"{folder} holds the suite {there!r}, not {suite.name!r}: name another folder with --out"
+            f"{folder} holds the suite {there!r}, not {suite.name!r}: name another folder with "
+            "--out"
         )
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(suite.source, ensure_ascii=False, indent=1)
