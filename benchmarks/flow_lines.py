@@ -24,7 +24,7 @@ from geoshrink.planning.tournament import converged
 from geoshrink_bench import zoo
 
 BUDGET, FINE = 20, 8
-MODELS = (("fruit-latent", 2.0, 3.0), ("objects", 3.0, 3.0))  # moderate guidance, own shift
+MODELS = (("fruit-latent", 2.0, 3.0), ("motion", 2.0, 1.0))  # moderate guidance, own shift
 HEAD = (
     "model",
     "guidance",

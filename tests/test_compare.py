@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -448,6 +449,16 @@ def test_bad_arguments_are_explained(model, arguments, message, capsys, tmp_path
 def test_a_device_that_is_not_here_is_refused(capsys):
     assert cli.main(["compare", f"{MODULE}:never", "--device", "cuda"]) == 2
     assert "torch sees no CUDA device here" in capsys.readouterr().err
+
+
+def test_our_own_pipelines_take_class_names(tmp_path):
+    settings = Settings(
+        "geoshrink.zoo.pipelines:pipeline", prompts=("Kiwi 1",), steps=6, budgets=(4,)
+    )
+    compared = run_compare(settings, tmp_path / "page.html", progress=False)
+    assert compared.subjects == ["Kiwi 1"] and "--prompts 'Kiwi 1'" in settings.command()
+    with pytest.raises(ValueError, match="no fruit"):
+        run_compare(replace(settings, prompts=("no fruit",)), tmp_path / "page.html", False)
 
 
 def test_a_folder_without_diffusers_is_explained(folder, capsys, monkeypatch):

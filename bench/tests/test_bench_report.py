@@ -285,7 +285,7 @@ def test_every_loss_is_listed_first_and_the_worst_of_all_first(filled):
             Store(filled).write(spec_of(cell), result_of(cell, scores=scores))
     cell = {**first_cell("FORA"), "budget": 3}
     table = losses(load([filled]))
-    assert [(row[3], row[4], str(row[8])) for row in table.rows] == [
+    assert [(row[3], row[4], row[8].text) for row in table.rows] == [
         (4, "MagCache", "10.00"),
         (4, "FORA", "9.00"),
         (3, "MagCache", "5.00"),
@@ -422,10 +422,10 @@ def test_the_page_is_whole_and_escaped(filled):
     assert ">+2.00<" in html  # ours has 32, the best other, MagCache, 30
 
 
-def test_the_four_files_and_the_command(filled, tmp_path, capsys):
+def test_the_five_files_and_the_command(filled, tmp_path, capsys):
     assert main(["bench", "report", str(filled), "--out", str(tmp_path / "out")]) == 0
     assert "16 of 16 cells" in capsys.readouterr().out
-    names = {"results.csv", "report.md", "report.tex", "report.html"}
+    names = {"results.csv", "losses.md", "report.md", "report.tex", "report.html"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
     assert {path.name for path in write(load([filled]), filled)} == names
     assert main(["bench", "report", str(filled), "--samples", "-3"]) == 2
