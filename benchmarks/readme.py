@@ -100,7 +100,7 @@ def line_of(results: Results, words: str, wanted: dict[str, Any], budget: int, m
 
 
 def paragraph(results: Results) -> str:
-    against = {row[0]: row for row in duels(results).rows}
+    against: dict[Any, Sequence[Any]] = {row[0]: row for row in duels(results).rows}
     _, direct, ahead, *_ = against[DIRECT]
     text = (
         f"{FIRST}, each one setting, budget and metric, our default is nearer to the full run than "

@@ -170,17 +170,17 @@ WITH_WARM_UP = (
 
 
 def test_every_method_with_a_warm_up_has_the_same_choices(monkeypatch):
-    found = [name for name in METHODS if "warm_up" in options_of(METHODS[name].called({}))]
+    entries: dict[str, Any] = dict(METHODS)
+    found = [name for name in METHODS if "warm_up" in options_of(entries[name].called({}))]
     assert sorted(found) == sorted(WITH_WARM_UP)
     tried = {name: [] for name in found}
     for name in found:
-        entry = METHODS[name]
 
         def make(options, training, budget, name=name):
             tried[name].append(options["warm_up"])
             raise ValueError("too few")
 
-        monkeypatch.setitem(METHODS, name, replace(entry, make=make))
+        monkeypatch.setitem(METHODS, name, replace(entries[name], make=make))
         with pytest.raises(ValueError, match="no warm-up of 1, 2, 3, 5, 8 stages fits"):
             METHODS[name]({"warm_up": "tuned"}, lambda: [small_case()], 6)
     assert all(choices == [*WARM_UPS] for choices in tried.values())
@@ -189,7 +189,7 @@ def test_every_method_with_a_warm_up_has_the_same_choices(monkeypatch):
 @pytest.mark.parametrize("name", ["EasyCache", "VDE", "TaylorSeer-Lite"])
 def test_a_tuned_warm_up_is_the_best_on_the_training_cases(name):
     case = small_case(seed=1)
-    made = METHODS[name]({"warm_up": "tuned"}, lambda: [case], 6)
+    made: Any = METHODS[name]({"warm_up": "tuned"}, lambda: [case], 6)
     off = {}
     for warm_up in WARM_UPS:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from geoshrink.page import Column, Shown, Table
-
+from geoshrink.page.table import Cell as Entry
 from ..summary import measure_of
 from .duels import EVEN, lead_of
 from .ranking import OURS, PUBLISHED, contest, is_ours
@@ -68,7 +68,7 @@ def losses(results: Results) -> Table:
     )
 
 
-def row(loss: Loss, results: Results) -> list[object]:
+def row(loss: Loss, results: Results) -> list[Entry]:
     digits = digits_for([loss.ours, loss.theirs])
     return [
         loss.setting.title,
