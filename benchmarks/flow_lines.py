@@ -24,16 +24,9 @@ from geoshrink.planning.tournament import converged
 from geoshrink_bench import zoo
 
 BUDGET, FINE = 20, 8
-MODELS = (("fruit-latent", 2.0, 3.0), ("motion", 2.0, 1.0))  # moderate guidance, own shift
-HEAD = (
-    "model",
-    "guidance",
-    "full run",
-    "calls",
-    "plain profile",
-    "profile for the flow",
-    "AB2, 20",
-)
+#: Moderate guidance, and the shift that each is judged at.
+MODELS = (("fruit-latent", 2.0, 3.0), ("motion", 2.0, 1.0), ("objects", 3.0, 3.0))
+HEAD = "model | guidance | full run | calls | plain profile | profile for the flow | AB2, 20"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -41,19 +34,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--samples", type=int, default=8, help="to profile on, and as many held out"
     )
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--models", nargs="+", choices=[name for name, *_ in MODELS])
     parser.add_argument("--out", type=Path, help="write the page here, too")
     args = parser.parse_args(argv)
     rows = [
-        measured(*each, args.samples) for each in MODELS if each[0] in (args.models or each[:1])
+        measured(*each, args.samples, args.device)
+        for each in MODELS
+        if each[0] in (args.models or each[:1])
     ]
-    asked = f"--samples {args.samples}" + (
-        f" --models {' '.join(args.models)}" if args.models else ""
-    )
+    chosen = ["--models", *args.models] if args.models else []
+    asked = " ".join(["--samples", str(args.samples), *chosen])
+    where = torch.cuda.get_device_name() if args.device.startswith("cuda") else "a CPU"
     lines = ["# The exact flow, by the README's lines", ""]
-    lines += [f"Made by `python benchmarks/flow_lines.py {asked}` on a CPU.", ""]
+    lines += [f"Made by `python benchmarks/flow_lines.py {asked}` on {where}.", ""]
     lines += ["\n".join((__doc__ or "").splitlines()[4:]).strip(), ""]
-    lines += [f"| {' | '.join(HEAD)} |", "|---|" + "--:|" * (len(HEAD) - 1)]
+    lines += [f"| {HEAD} |", "|---|" + "--:|" * HEAD.count("|")]
     lines += [f"| {' | '.join(row)} |" for row in rows]
     text = "\n".join(lines) + "\n"
     if args.out:
@@ -62,11 +58,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 @torch.no_grad()
-def measured(name: str, guidance: float, shift: float, samples: int) -> list[str]:
-    model = zoo.load(name)
+def measured(name: str, guidance: float, shift: float, samples: int, device: str) -> list[str]:
+    model = zoo.load(name, device)
     count, sigmas = len(model.classes), model.sigmas(shift=shift)
-    labels = [2 * i * count // (2 * samples) for i in range(samples)]
-    held = [min(label + 1, count - 1) for label in labels]
+    labels = [2 * (i * (count // 2) // samples) for i in range(samples)]  # even, held-out ones odd
+    held = [label + 1 for label in labels]
     velocity = model.velocity(labels, guidance)
     other = model.velocity(held, guidance)
     noise, other_noise = model.noise(samples, seed=0), model.noise(samples, seed=1)

@@ -26,9 +26,10 @@ BY_LENGTH = {
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Anchors where guidance switches.")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
+    parser.add_argument("--device", default="cpu")
     args = parser.parse_args(argv)
     default = METHODS["default"]
-    model = zoo.load("objects")
+    model = zoo.load("objects", args.device)
     velocity = model.velocity([0, 2, 4, 6, 8, 10], 7.5, interval=INTERVAL)
     grid, noise = model.grid(25, 3.0, INTERVAL), model.noise(6, seed=100)
     full = model.values(sample(velocity, noise, grid))
