@@ -1,8 +1,8 @@
 """The README's table of models and the paragraph beneath it, from the cells of a bench.
 
     mkdir -p bench && tar xf benchmarks/cells.tar.xz -C bench
-    python benchmarks/readme.py bench/rivals             # prints them
-    python benchmarks/readme.py bench/rivals --write     # and puts them into README.md
+    python benchmarks/readme.py cells/rivals             # prints them
+    python benchmarks/readme.py cells/rivals --write     # and puts them into README.md
 
 Nothing is sampled here.
 """

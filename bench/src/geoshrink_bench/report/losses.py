@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from geoshrink.page import Column, Shown, Table
 from geoshrink.page.table import Cell as Entry
+
 from ..summary import measure_of
 from .duels import EVEN, lead_of
 from .ranking import OURS, PUBLISHED, contest, is_ours
