@@ -126,10 +126,10 @@ class Seam:
     def rise(self) -> None:
         """Leaves the schedulers that are not ours any more, once no loop needs them."""
         with LOCK:
+            stay = [] if self.removed else [*map(id, self.schedulers)]
             if all(loop.finished for loop in self.live):
-                stay = [] if self.removed else self.schedulers
                 for scheduler, hooks in self.seats:
-                    if all(scheduler is not other for other in stay):
+                    if id(scheduler) not in stay:
                         hooks.lift()
                 self.seats = [seat for seat in self.seats if seat[1].placed]
 
@@ -286,8 +286,7 @@ class Seam:
         if hook is not None and [*hook.users.values()][-1:] != [self.on_set_timesteps]:
             return False  # the latest of several that share it
         if host is None:
-            mine = any(scheduler is own for own in self.schedulers)
-            return mine and self.host() is not None
+            return self.host() is not None and any(scheduler is own for own in self.schedulers)
         return self.shares_denoisers(host)
 
     def shares_denoisers(self, host: Any) -> bool:
@@ -338,12 +337,12 @@ class Seam:
 
     def end(self, loop: Loop) -> None:
         loop.release()
-        loop.over = True
-        if self.here.loop is loop:
-            self.here.loop = None
         with LOCK:
             self.live = [other for other in self.live if other is not loop]
         self.rise()
+        loop.over = True
+        if self.here.loop is loop:  # last: by this an interrupted end() is known, and made again
+            self.here.loop = None
 
 
 def same(some: Sequence[Any], others: Sequence[Any]) -> bool:
