@@ -3,8 +3,8 @@
     python benchmarks/flow_lines.py --out benchmarks/flow_lines.md     # minutes on a CPU
 
 Two ways to a plan: a plain profile, whose plans were tried against the full run, and one made with
-target="flow", whose plans were tried against the flow. Other labels and other noise than the
-profile's. dB is 10·log₁₀ of the flow's energy over the error's in what the solver sees, the mean
+target="flow", whose plans were tried against the flow. Other noise than the
+profile's, and other labels where there are twice as many classes as samples. dB is 10·log₁₀ of the flow's energy over the error's in what the solver sees, the mean
 over samples; the flow is AB2 with eight times the steps.
 """
 
@@ -61,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def measured(name: str, guidance: float, shift: float, samples: int, device: str) -> list[str]:
     model = zoo.load(name, device)
     count, sigmas = len(model.classes), model.sigmas(shift=shift)
-    labels = [2 * (i * (count // 2) // samples) for i in range(samples)]  # even, held-out ones odd
-    held = [label + 1 for label in labels]
+    labels = [i * count // samples for i in range(samples)]
+    held = [(label + 1) % count for label in labels]
     velocity = model.velocity(labels, guidance)
     other = model.velocity(held, guidance)
     noise, other_noise = model.noise(samples, seed=0), model.noise(samples, seed=1)
