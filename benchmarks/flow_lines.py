@@ -3,9 +3,10 @@
     python benchmarks/flow_lines.py --out benchmarks/flow_lines.md     # minutes on a CPU
 
 Two ways to a plan: a plain profile, whose plans were tried against the full run, and one made with
-target="flow", whose plans were tried against the flow. Other noise than the
-profile's, and other labels where there are twice as many classes as samples. dB is 10·log₁₀ of the flow's energy over the error's in what the solver sees, the mean
-over samples; the flow is AB2 with eight times the steps.
+target="flow", whose plans were tried against the flow. Other noise than the profile's, and other
+labels where there are twice as many classes as samples. dB is 10·log₁₀ of the flow's energy over
+the error's in what the solver sees, the mean over samples; the flow is AB2 with eight times the
+steps.
 """
 
 from __future__ import annotations

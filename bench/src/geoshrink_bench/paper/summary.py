@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...page.table import piped
+from geoshrink.page.table import piped
+
 from .results import Result
 from .suite import Suite
 from .table import table_of

@@ -8,7 +8,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from ...page.table import piped
+from geoshrink.page.table import piped
+
 from ..store import put
 from .latex import latex
 from .losses import losses

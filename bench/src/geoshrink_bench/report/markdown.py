@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...page.table import piped
+from geoshrink.page.table import piped
+
 from .duels import duels
 from .facts import facts, lead
 from .glance import glance
