@@ -180,7 +180,7 @@ def test_data_may_be_an_end_of_its_own(sigmas, data):
 # --- hosts ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheduler", ["euler", 5, object()], ids=repr)
+@pytest.mark.parametrize("scheduler", ["euler", 5, object()], ids=["str", "int", "object"])
 def test_a_scheduler_is_an_object_that_steps(scheduler):
     with pytest.raises(TypeError, match=r"scheduler=.* has no set_timesteps\(\) and step\(\)"):
         accelerate(pipe(), scheduler=scheduler)
