@@ -1,8 +1,8 @@
-"""The README's table of models and the paragraph beneath it, from the cells of a bench.
+"""The table of models in docs/results.md and the paragraph on losses, from the cells of a bench.
 
-    mkdir -p bench && tar xf benchmarks/cells.tar.xz -C bench
-    python benchmarks/readme.py cells/rivals             # prints them
-    python benchmarks/readme.py cells/rivals --write     # and puts them into README.md
+    mkdir -p cells && tar xf benchmarks/cells.tar.xz -C cells
+    python benchmarks/models_table.py cells/rivals             # prints them
+    python benchmarks/models_table.py cells/rivals --write     # and puts them into docs/results.md
 
 Nothing is sampled here.
 """
@@ -24,8 +24,8 @@ from geoshrink_bench.report.results import DONE, Results
 from geoshrink_bench.report.tables import digits_for
 from geoshrink_bench.summary import measure_of
 
-README = Path(__file__).parents[1] / "README.md"
-HEAD = "| model, calls, metric | direct | GeoShrink (paper) | our default | "
+PAGE = Path(__file__).parents[1] / "docs" / "results.md"
+HEAD = "| model, calls, metric | direct | paper | geoshrink | "
 HEAD += "best rival without calibration | best calibrated rival |\n|---|--:|--:|--:|---|---|"
 FIRST = "Over the contests that ran"
 #: What the row says, its setting as far as it is needed, budget, metric.
@@ -47,9 +47,9 @@ ROWS: tuple[tuple[str, dict[str, Any], int, str], ...] = (
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="The README's table, from the cells of a bench.")
+    parser = argparse.ArgumentParser(description="The table of models, from the cells of a bench.")
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="of cells")
-    parser.add_argument("--write", action="store_true", help="into README.md")
+    parser.add_argument("--write", action="store_true", help="into docs/results.md")
     args = parser.parse_args(argv)
     try:
         results = load(args.folders)
@@ -58,13 +58,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     made = [table(results), paragraph(results)]
     print("\n\n".join(made))
     if args.write:
-        text = README.read_text(encoding="utf-8")
+        text = PAGE.read_text(encoding="utf-8")
         for start, part in zip((HEAD[:24], FIRST), made):
             before, found, rest = text.partition(start)
             if not found:
-                parser.error(f"{README} has no place that begins with {start!r}")
+                parser.error(f"{PAGE} has no place that begins with {start!r}")
             text = before + part + "\n\n" + rest.partition("\n\n")[2]
-        README.write_text(text, encoding="utf-8")
+        PAGE.write_text(text, encoding="utf-8")
 
 
 def table(results: Results) -> str:
@@ -118,7 +118,7 @@ def paragraph(results: Results) -> str:
     contests = [len({each.contest for each in found}) for found in (lost, every)]
     text += f". **We lose** to some rival in {contests[0]} of {contests[1]} contests: "
     text += ", ".join(f"{label} ({count})" for label, count in often)
-    text += ". [benchmarks/LOSSES.md](benchmarks/LOSSES.md) lists every one. "
+    text += ". [LOSSES.md](../benchmarks/LOSSES.md) lists every one. "
     done = sum(cell.status == DONE for cell in results.cells)
     text += f"{done} of {len(results.cells)} cells have run."
     return textwrap.fill(text, 128, break_long_words=False, break_on_hyphens=False)
