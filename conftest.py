@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-collect_ignore_glob = ["tests/hosts/*"]  # builders, not tests
+collect_ignore_glob = ["tests/support/*", "bench/tests/support/*"]  # builders, not tests
 
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("wild", deadline=None)

@@ -32,7 +32,7 @@ from geoshrink_bench import zoo
 from geoshrink_bench.metrics import values_of
 from geoshrink_bench.metrics.zoo import metrics_of
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support"))
 
 music: Any = importlib.import_module("hosts.music")  # the loops, as the tests have them
 sparse: Any = importlib.import_module("hosts.sparse")

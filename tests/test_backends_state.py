@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -17,7 +18,8 @@ import torch
 from torch import Tensor
 
 from geoshrink import accelerate
-from test_safety import KEPT, interrupted_after, signal
+from geoshrink.adapters.handle import KEPT
+from interrupts import interrupted_after
 
 pytest.importorskip("torchdiffeq")
 odes: Any = pytest.importorskip("hosts.odes")

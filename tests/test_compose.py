@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from composing import BUDGET, STEPS, Count, calls_of, composes, run, tiny
 from geoshrink import accelerate
 
 diffusers: Any = pytest.importorskip("diffusers")
@@ -24,36 +25,6 @@ image: Any = pytest.importorskip("hosts.image")
 video: Any = pytest.importorskip("hosts.video")
 pytestmark = pytest.mark.filterwarnings("ignore")
 torch.set_num_threads(1)
-
-STEPS, BUDGET = 8, 5
-
-
-def tiny(name: str = "FluxPipeline") -> tuple[Any, dict[str, Any]]:
-    return (image if name in image.PIPELINES else video).PIPELINES[name]()
-
-
-def run(pipe: Any, kwargs: dict[str, Any]) -> Tensor:
-    return image.run(pipe, kwargs, steps=STEPS)
-
-
-class Count:
-    """How often something happened since it was last asked."""
-
-    def __init__(self) -> None:
-        self.n = 0
-
-    def add(self, *_: Any, **__: Any) -> None:
-        self.n += 1
-
-    def take(self) -> int:
-        n, self.n = self.n, 0
-        return n
-
-
-def calls_of(module: nn.Module) -> Count:
-    count = Count()
-    module.register_forward_pre_hook(count.add)
-    return count
 
 
 def counted(monkeypatch: Any, owner: Any, name: str, only: Any = None) -> Count:
@@ -67,28 +38,6 @@ def counted(monkeypatch: Any, owner: Any, name: str, only: Any = None) -> Count:
 
     monkeypatch.setattr(owner, name, method)
     return count
-
-
-def composes(pipe: Any, kwargs: dict[str, Any], count: Count) -> None:
-    """The pipeline with the other tool on it, `count` counting what the tool does in a run."""
-    alone = run(pipe, kwargs)
-    count.take()
-    assert torch.equal(run(pipe, kwargs), alone)
-    per_stage, rest = divmod(count.take(), STEPS)
-    assert per_stage and not rest
-    with accelerate(pipe, budget=STEPS):
-        assert torch.equal(run(pipe, kwargs), alone)
-    assert count.take() == STEPS * per_stage
-    with accelerate(pipe, budget=BUDGET) as handle:
-        first = run(pipe, kwargs)
-        assert count.take() == BUDGET * per_stage
-        assert torch.equal(run(pipe, kwargs), first)
-        assert count.take() == BUDGET * per_stage
-        assert [report.evaluations for report in handle.reports] == [BUDGET, BUDGET]
-    assert not torch.equal(first, alone)
-    assert first.isfinite().all()
-    assert torch.equal(run(pipe, kwargs), alone)
-    assert count.take() == STEPS * per_stage
 
 
 # --- torch.compile -------------------------------------------------------------------------------

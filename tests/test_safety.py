@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from geoshrink import Report, accelerate
 from geoshrink.adapters.handle import KEPT
+from interrupts import interrupted_after
 
 d: Any = pytest.importorskip("diffusers")
 image: Any = pytest.importorskip("hosts.image")
@@ -243,21 +244,6 @@ def test_remove_in_mid_stage_of_another_thread():
 
 
 # --- interrupts --------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def interrupted_after(seconds: float) -> Iterator[None]:
-    def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        torch.set_grad_enabled(True)  # an interrupt in the end of torch.no_grad() leaves it off
-        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")

@@ -12,17 +12,7 @@ import functools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pytest
-import torch
-from torch import Tensor, nn
-
-import oracle
-from geoshrink import Plan, accelerate
-from geoshrink.outputs import children
-from test_seam import (
+from pipes import (
     BUDGET,
     EARLY,
     STEPS,
@@ -37,12 +27,22 @@ from test_seam import (
     sampled,
     tiny,
 )
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import oracle
+from geoshrink import Plan, accelerate
+from geoshrink.outputs import children
 
 d: Any = pytest.importorskip("diffusers")
 guiders: Any = pytest.importorskip("diffusers.guiders")
 image: Any = pytest.importorskip("hosts.image")
-compose: Any = pytest.importorskip("test_compose")
-schedulers: Any = pytest.importorskip("test_seam_schedulers")
+compose: Any = pytest.importorskip("composing")
+schedulers: Any = pytest.importorskip("schedulers")
 pytestmark = pytest.mark.filterwarnings("ignore")
 torch.set_num_threads(1)
 

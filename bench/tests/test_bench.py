@@ -518,7 +518,7 @@ command.run(SUITE | {{"samples": 8, "converged": 100}}, sys.argv[1], quiet=True)
 
 def test_a_run_that_is_killed_goes_on(tmp_path):
     """Killed again and again at any moment: every cell that is there is whole."""
-    paths = [str(Path(__file__).parent)]
+    paths = [str(Path(__file__).parent), str(Path(__file__).parent / "support")]
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM.format(paths=paths)))
     out, kills = tmp_path / "out", 0

@@ -17,7 +17,7 @@ from geoshrink_bench.methods.stack import stack_of
 from geoshrink_bench.methods.toca import ToCa, Tokens
 
 pytest.importorskip("diffusers")
-from test_methods_stack import case_of, flux, hunyuan, sd3
+from transformers_of import case_of, flux, hunyuan, sd3
 
 STEPS = 8
 FULL = (0, 1, 2, 6)  # with an interval of 4

@@ -1,4 +1,4 @@
-"""Writes docs/pipelines.md: python tests/hosts/table.py --out docs/pipelines.md"""
+"""Writes docs/pipelines.md: python tests/support/hosts/table.py --out docs/pipelines.md"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def main() -> None:
     head = [
         "# Pipelines that are tested",
         "",
-        f"Made by `python tests/hosts/table.py --out docs/pipelines.md` with diffusers "
+        f"Made by `python tests/support/hosts/table.py --out docs/pipelines.md` with diffusers "
         f"{diffusers.__version__} and torch {torch.__version__}: {len(rows)} pipelines, {skipping} "
         "of them with predicted stages. Tiny random networks on the CPU: this shows that the "
         "plumbing is right, not how good the pictures are.",
