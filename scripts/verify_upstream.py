@@ -6,8 +6,8 @@
 Each argument is the folder of a clone; leave out what you do not have. The loops, schedulers,
 guidance, sparse tensors and (but for F5-TTS) networks are upstream's own, tiny, with weights at
 random, on the CPU: that proves plumbing, not quality. What the loops do not need is stubbed
-(hosts/stubs.py of the tests): viewers, tokenizers, vocoders, CUDA attention. Needs torchdiffeq, spconv,
-einops, diffusers.
+(hosts/stubs.py of the tests): viewers, tokenizers, vocoders, CUDA attention. Needs torchdiffeq,
+spconv, einops, diffusers.
 """
 
 from __future__ import annotations
@@ -287,8 +287,8 @@ HEAD = """# The upstream loops themselves
 Made by `python scripts/verify_upstream.py --trellis PATH --trellis2 PATH --hymotion PATH
 --acestep PATH --f5tts PATH --out benchmarks/upstream.md` on clones of the repositories: their own
 loops with tiny networks (F5-TTS: one of ours), weights at random, on the CPU. The checks, at
-budgets 8 and 12 (`hosts/loops.py` of the tests): budget = steps is bit-identical; the budget is kept to
-the stage and every forward counted; guidance switches where the report says; two runs are equal,
+budgets 8 and 12 (`hosts/loops.py` of the tests): budget = steps is bit-identical; the budget is kept
+to the stage and every forward counted; guidance switches where the report says; two runs are equal,
 also after an exception in mid-run and after accelerating twice; remove() leaves every object as it
 was. Heun and pingpong run as they are, and the report says why.
 
