@@ -1,6 +1,6 @@
 """What the paper says, and what our models say, as a table.
 
-    mkdir -p bench && tar xf benchmarks/cells.tar.xz -C bench
+    mkdir -p cells && tar xf benchmarks/cells.tar.xz -C cells
     python benchmarks/claims.py cells/rivals cells/first                # prints it
     python benchmarks/claims.py cells/rivals cells/first --out FILE     # and writes it
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from geoshrink_bench.report import load
-from geoshrink_bench.report.duels import duels
+from geoshrink_bench.report.overview import duels
 
 HERE = Path(__file__).parent
 PUBLISHED = "GeoShrink (published)"

@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from geoshrink_bench.report import load
-from geoshrink_bench.report.duels import EVEN, duels
-from geoshrink_bench.report.losses import against_rivals
-from geoshrink_bench.report.ranking import DIRECT, OURS, PUBLISHED, contest, is_ours, ranked
-from geoshrink_bench.report.results import DONE, Results
-from geoshrink_bench.report.tables import digits_for
-from geoshrink_bench.summary import measure_of
+from geoshrink_bench.report.contests import DIRECT, OURS, PUBLISHED, contest
+from geoshrink_bench.report.overview import EVEN, against_rivals, digits_for, duels
+from geoshrink_bench.report.results import Results
+from geoshrink_bench.report.words import DONE
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 HEAD = "| model, calls, metric | direct | paper | geoshrink | "
@@ -76,16 +74,15 @@ def line_of(results: Results, words: str, wanted: dict[str, Any], budget: int, m
     setting = next(
         (s for s in results.settings if all(s.spec[k] == v for k, v in wanted.items())), None
     )
-    means = contest(setting, budget, metric, "full") if setting else {}
-    if OURS not in means:
+    found = contest(setting, metric, budget) if setting else None
+    means = found.means() if found else {}
+    if found is None or OURS not in means:
         return ""
-    measure = measure_of(metric)
-    order = ranked(means, measure)
-    rivals = [label for label in order if not is_ours(label) and label != DIRECT]
+    rivals = [label for label in means if label not in results.ours and label != DIRECT]
     free = next((label for label in rivals if label not in results.calibrated), None)
     fitted = next((label for label in rivals if label in results.calibrated), None)
     shown = [DIRECT, PUBLISHED, OURS, free, fitted]
-    best = next(label for label in order if label in shown)
+    best = next(label for label in means if label in shown)
     digits = max(1, digits_for([means[OURS]]) - 1)
 
     def said(label: str | None) -> str:
@@ -95,7 +92,7 @@ def line_of(results: Results, words: str, wanted: dict[str, Any], budget: int, m
         text = f"**{text}**" if label == best else text
         return text if label in shown[:3] else f"{text} {label.replace('warm_up', 'warm-up')}"
 
-    cells = [f"{words}, {measure.heading.replace(',', '')}", *map(said, shown)]
+    cells = [f"{words}, {found.measure.heading.replace(',', '')}", *map(said, shown)]
     return f"| {' | '.join(cells)} |"
 
 
@@ -112,10 +109,10 @@ def paragraph(results: Results) -> str:
     ):
         _, count, ahead, _, median, *_ = against[label]
         text += f"; than {name} in {ahead} of {count}, by {float(median):.1f} dB in the median"
-    every = [each for each in against_rivals(results) if each.reference == "full"]
+    every = [each for each in against_rivals(results) if each.contest.reference == "full"]
     lost = [each for each in every if each.behind > EVEN]
     often = Counter(each.rival.replace("warm_up", "warm-up") for each in lost).most_common()
-    contests = [len({each.contest for each in found}) for found in (lost, every)]
+    contests = [len({each.contest.key for each in found}) for found in (lost, every)]
     text += f". **We lose** to some rival in {contests[0]} of {contests[1]} contests: "
     text += ", ".join(f"{label} ({count})" for label, count in often)
     text += ". [LOSSES.md](../benchmarks/LOSSES.md) lists every one. "

@@ -27,7 +27,7 @@ from planning_common import (
 )
 
 from geoshrink import METHODS, sample
-from geoshrink_bench.methods.base import Case
+from geoshrink_bench.cases.zoo_case import ZooCase
 from geoshrink_bench.methods.meancache import MeanCache
 
 COLUMNS = ("direct", "published", "σ-geometric", "default", "MeanCache", "planned")
@@ -66,7 +66,7 @@ def work(model: Any, guidance: float, shift: Any, args: Any) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def fitted(training: Case, budget: int) -> MeanCache | None:
+def fitted(training: ZooCase, budget: int) -> MeanCache | None:
     try:
         return MeanCache.fit([training], budget)
     except ValueError:  # it is for flow models only

@@ -22,7 +22,7 @@ from geoshrink import Profile, profile
 from geoshrink.outputs import flatten
 from geoshrink.planning.tournament import decibels
 from geoshrink_bench import zoo
-from geoshrink_bench.methods.base import Case
+from geoshrink_bench.cases.zoo_case import ZooCase
 from geoshrink_bench.zoo.model import joined
 
 #: guidance: as judged, then moderate; shift: as judged, then another; budgets: the paper's.
@@ -112,13 +112,13 @@ def profile_of(model: Any, guidance: float, shift: Any, args: Any, **options: An
     )
 
 
-def calibration(model: Any, guidance: float, shift: Any, args: Any) -> Case:
+def calibration(model: Any, guidance: float, shift: Any, args: Any) -> ZooCase:
     count = max(4, args.calibration // HEAVY.get(model.name, 1))
     labels = [i * len(model.classes) // count for i in range(count)]
     return case_of(model, labels, model.noise(count, seed=10_000), guidance, shift)
 
 
-def held_out(model: Any, guidance: float, shift: Any, args: Any) -> Case:
+def held_out(model: Any, guidance: float, shift: Any, args: Any) -> ZooCase:
     """All seeds in one batch: other labels and other noise than those of the calibration."""
     count, classes = max(2, args.samples // HEAVY.get(model.name, 1)), len(model.classes)
     labels = [
@@ -130,9 +130,9 @@ def held_out(model: Any, guidance: float, shift: Any, args: Any) -> Case:
     return case_of(model, labels, noise, guidance, shift)
 
 
-def case_of(model: Any, labels: list[int], noise: Any, guidance: float, shift: Any) -> Case:
+def case_of(model: Any, labels: list[int], noise: Any, guidance: float, shift: Any) -> ZooCase:
     interval = model.judged_at.get("interval")
-    return Case(model, labels, noise, guidance, None, shift, interval)
+    return ZooCase(model, labels, noise, guidance, None, shift, interval)
 
 
 def scores(x: Any, goal: Any, seeds: int) -> list[float]:

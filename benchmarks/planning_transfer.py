@@ -33,7 +33,7 @@ from geoshrink import Grid, Plan, Profile, profile, sample
 from geoshrink.planning.resampling import pooled, resampled, subset
 from geoshrink.planning.tournament import decibels
 from geoshrink_bench import zoo
-from geoshrink_bench.methods.base import Case
+from geoshrink_bench.cases.zoo_case import ZooCase
 
 SAMPLES = (4, 8, 16)
 SIGMA = "σ-geometric"
@@ -81,7 +81,7 @@ def own_profile(model: Any, guidance: float, shift: Any, args: Any) -> Profile:
     return profile_of(model, guidance, shift, args, budgets=budgets)
 
 
-def measured(held: Case, plan: Plan, goal: Any, reserve: int = 0) -> float:
+def measured(held: ZooCase, plan: Plan, goal: Any, reserve: int = 0) -> float:
     made = sample(held.velocity(), held.noise, plan=plan, reserve=reserve)
     return float(decibels(made, goal).mean())
 

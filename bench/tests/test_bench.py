@@ -17,11 +17,13 @@ import torch
 
 from cases import small_case
 from geoshrink.cli import main
-from geoshrink_bench import command, compare, setting, store, suite, summary
-from geoshrink_bench import runner as running
+from geoshrink_bench import asked, command, compare, store, suite
+from geoshrink_bench.cases import zoo as running
 from geoshrink_bench.methods.base import Method, Outcome
 from geoshrink_bench.methods.fora import Fora
 from geoshrink_bench.methods.registry import METHODS
+from geoshrink_bench.report.score import Score
+from geoshrink_bench.runner import Runner
 
 torch.set_num_threads(1)
 SUITE = {
@@ -133,8 +135,8 @@ def test_a_suite_says_what_is_run():
         ({"models": {"fruit": {"lengths": [8]}}}, r"lengths \[8\]: only motion"),
         ({"models": {"fruit": 3}}, "fruit has settings such as budgets, got 3"),
         ({"models": ["fruit"]}, r"models are name: settings.*got \['fruit'\]"),
-        ({"methods": "FORA"}, "methods are a list, got 'FORA'"),
-        ({"methods": [{"FORA": 3}]}, "FORA has settings by name, got 3"),
+        ({"methods": "FORA"}, "methods are a list of names, got 'FORA'"),
+        ({"methods": [{"FORA": 3}]}, "FORA has values by name, got 3"),
         ({"methods": [{"FORA": {}, "ToCa": {}}]}, "a method is a name"),
         ({"methods": [{"FORA": {"intervall": 3}}]}, "no option 'intervall'; its options are inter"),
         ({"methods": [{"direct": {"steps": 3}}]}, "direct has no option 'steps'; it takes none"),
@@ -192,16 +194,16 @@ def test_a_run_and_the_same_again(tmp_path):
 
 
 def test_cells_without_the_converged_flow_are_made_anew_by_a_run_with_it(tmp_path):
-    run(tmp_path, references=("full",))
+    run(tmp_path, full_only=True)
     cells = [result["scores"]["PSNR"] for _, result in store.Store(tmp_path).cells()]
     assert len(cells) == 8 and all(set(scores) == {"full"} for scores in cells)
-    assert run(tmp_path, references=("full",)).kept == 8
+    assert run(tmp_path, full_only=True).kept == 8
     assert "not run" in (tmp_path / "summary.md").read_text()
     assert run(tmp_path).done == 8
     again = [result["scores"]["PSNR"] for _, result in store.Store(tmp_path).cells()]
     assert [scores["full"] for scores in again] == [scores["full"] for scores in cells]
     assert all(set(scores) == {"full", "converged"} for scores in again)
-    assert run(tmp_path, references=("full",)).kept == 8
+    assert run(tmp_path, full_only=True).kept == 8
 
 
 def test_a_damaged_cell_and_a_damaged_reference_are_made_anew(tmp_path):
@@ -270,8 +272,7 @@ def test_a_metric_that_changed_is_measured_anew(tmp_path, monkeypatch):
     assert run(tmp_path).kept == 8
     (plain,) = running.metrics_of("fruit")
     changed = replace(plain, metric=replace(plain.metric, version="2"))
-    for module in (running, setting):
-        monkeypatch.setattr(module, "metrics_of", lambda model, chosen: [changed])
+    monkeypatch.setattr(running, "metrics_of", lambda model, chosen: [changed])
     assert run(tmp_path).done == 8 and run(tmp_path).kept == 8
     assert all(result["versions"] == {"PSNR": "2"} for _, result in cells.cells())
 
@@ -282,8 +283,7 @@ def test_a_full_disk_is_reported_with_every_cell(tmp_path, monkeypatch, capsys):
 
     run(tmp_path, shard="1/2")
     monkeypatch.setattr(os, "fsync", full)
-    monkeypatch.setattr(command, "check_folder", lambda suite, folder: None)
-    monkeypatch.setattr(command, "keep_options", lambda *options: None)
+    monkeypatch.setattr(asked.Asked, "save", lambda *_, **__: None)
     with pytest.raises(OSError, match=r"No space left on device: .*summary\.md"):
         command.run(SUITE, tmp_path)
     told = capsys.readouterr()
@@ -375,7 +375,7 @@ def test_latency_comes_last_and_is_repeated(tmp_path):
     command.run(SUITE | {"latency": True, "repeats": 2}, tmp_path, quiet=True)
     cells = [(s, r) for s, r in store.Store(tmp_path).cells() if s["kind"] == "latency"]
     assert len(cells) == 2 and all(len(result["seconds"]) == 2 for _, result in cells)
-    specs = running.Runner(suite.read(SUITE | {"latency": True}), tmp_path).specs()
+    specs = Runner(running.Zoo(suite.read(SUITE | {"latency": True}), tmp_path)).specs()
     assert [s["kind"] for s in specs] == ["fidelity"] * 8 + ["latency"] * 2
 
 
@@ -385,7 +385,7 @@ def test_the_summary(tmp_path):
     assert "### fruit, 6 steps, guidance 1, shift 3: PSNR, dB ↑" in text
     assert "| FORA (interval 1) | identical (6 runs) |" in text
     assert "| FORA | 4 |" in text and "| fruit (of 4) |" in text
-    assert summary.by_seed([1.0, 3.0, 5.0, 7.0], 2) == (4.0, pytest.approx(2.828427))
+    assert Score.of([1.0, 3.0, 5.0, 7.0], 2).sd == pytest.approx(2.828427)
 
 
 def test_in_a_notebook(tmp_path, monkeypatch):
@@ -394,8 +394,9 @@ def test_in_a_notebook(tmp_path, monkeypatch):
     methods = [{"FORA": {"interval": 1}}, "fails"]
     rows = compare(SUITE["models"], methods, tmp_path, quiet=True, **rest)
     assert len(rows) == 8 and [row["method"] for row in rows[:2]] == ["FORA", "fails"]
-    assert rows[0]["PSNR"]["full"] == (999.0, 0.0) and rows[0]["options"] == {"interval": 1}
-    assert "ZeroDivisionError: three" in rows[1]["error"] and "PSNR" not in rows[1]
+    assert rows[0]["PSNR"]["full"].text() == "identical" and rows[0]["options"] == {"interval": 1}
+    assert rows[1]["error"] == "ZeroDivisionError: three"
+    assert rows[1]["PSNR"]["full"] == "failed: ZeroDivisionError: three"
     assert rows[0]["guidance"] == 1.0 and rows[0]["evaluations"] == 6
 
 
@@ -412,7 +413,7 @@ def test_the_command(tmp_path, capsys):
     assert main(["bench", "list"]) == 0
     assert "FORA" in capsys.readouterr().out
     assert main(["bench", "resume", str(tmp_path)]) == 2
-    assert "no suite.json" in capsys.readouterr().err
+    assert "no asked.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -472,29 +473,30 @@ def test_stopped_by_hand(tmp_path, monkeypatch, capsys):
     assert main(["bench", "run", str(path), "--out", str(out), "--full-only"]) == 130
     told = capsys.readouterr().err.splitlines()
     assert told[-1] == f"geoshrink bench: stopped; resume with: geoshrink bench resume {out}"
+    assert asked.Asked.load(out).options == {"full_only": True}
 
 
 def test_a_folder_keeps_its_options_for_resume(tmp_path, monkeypatch):
-    made = run(tmp_path, references=("full",), shard="1/2")
+    made = run(tmp_path, full_only=True, shard="1/2", summary=tmp_path / "copy.md")
+    (tmp_path / "copy.md").unlink()
     assert command.resume(tmp_path, quiet=True).done == 8 - made.done
+    assert (tmp_path / "copy.md").read_bytes() == (tmp_path / "summary.md").read_bytes()
     (cell, *_) = store.Store(tmp_path).cells()
     assert [list(score) for score in cell[1]["scores"].values()] == [["full"]]
-    assert command.resume(tmp_path, quiet=True, references=setting.REFERENCES).done == 8
-    seen = {}
-    told = lambda source, out, **options: seen.update(options) or running.Progress()  # noqa: E731
-    monkeypatch.setattr(command, "run", told)
+    assert command.resume(tmp_path, quiet=True, full_only=False).done == 8
     assert main(["bench", "resume", str(tmp_path), "--full-only"]) == 0
-    assert seen["references"] == ("full",) and seen["device"] == "cpu"
+    assert asked.Asked.load(tmp_path).options == {"full_only": True}
+    assert main(["bench", "resume", str(tmp_path), "--no-full-only"]) == 0
+    assert asked.Asked.load(tmp_path).options == {"full_only": False}
 
 
-def test_a_folder_belongs_to_one_suite(tmp_path, capsys):
+def test_a_folder_belongs_to_one_suite(tmp_path):
     run(tmp_path, shard="1/2")
     run(tmp_path, shard="2/2")
     with pytest.raises(ValueError, match="holds the suite 'tiny', not 'other'"):
         command.run(SUITE | {"name": "other"}, tmp_path, quiet=True)
-    (tmp_path / "paper.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds a suite of the paper"):
-        run(tmp_path)
+    with pytest.raises(ValueError, match="holds the suite 'tiny', not 'FLUX.1-dev on Pick-a-Pic'"):
+        command.run("flux", tmp_path, quiet=True)
 
 
 PROGRAM = """
@@ -503,7 +505,8 @@ sys.path[:0] = {paths!r}
 import torch
 torch.set_num_threads(1)
 from cases import small_case
-from geoshrink_bench import command, runner
+from geoshrink_bench import command
+from geoshrink_bench.cases import zoo
 from test_bench import SUITE
 
 def load(name, device="cpu", folder=None):
@@ -511,7 +514,7 @@ def load(name, device="cpu", folder=None):
     model.facts["sha256"] = "0" * 64
     return model
 
-runner.load = load
+zoo.load = load
 command.run(SUITE | {{"samples": 8, "converged": 100}}, sys.argv[1], quiet=True)
 """
 
@@ -541,8 +544,8 @@ def test_a_run_that_is_killed_goes_on(tmp_path):
     assert command.run(SUITE | {"samples": 8, "converged": 100}, out, quiet=True).kept == 8
 
 
-@pytest.mark.parametrize("name", list(command.suites()))
+@pytest.mark.parametrize("name", list(suite.suites("zoo")))
 def test_the_suites_that_come_with_the_package(name):
-    found = suite.read(str(command.suites()[name]))
+    found = suite.read(name)
     assert len(found.cells()) >= 15
     assert found.latency or (found.samples >= 4 and found.seeds == 5)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from geoshrink_bench import command, suite
+from geoshrink_bench import suite
+from geoshrink_bench.asked import Asked
 from geoshrink_bench.store import Store
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -26,7 +27,7 @@ def fill(folder, methods):
     """Cells in which the published method is first, the others by their place."""
     models = {"fruit": {"budgets": [3, 4], "guidance": 1.0, "steps": 6}}
     found = suite.read({"samples": 2, "seeds": 1, "models": models, "methods": list(methods)})
-    command.check_folder(found, folder)
+    Asked("", found.source).save(folder)
     for cell in found.cells():
         scores = {"PSNR": {"full": [40.0 - methods.index(cell["method"])] * 2}}
         more = {"kind": "fidelity", "converged": 800, "weights": "ab", "version": "1"}
@@ -58,7 +59,7 @@ def test_folders_without_the_methods_are_refused(tmp_path, capsys):
 @pytest.mark.slow
 def test_the_table_is_that_of_the_archive(tmp_path, monkeypatch, capsys):
     with tarfile.open(BENCHMARKS / "cells.tar.xz") as archive:
-        archive.extractall(tmp_path / "bench", filter="data")
+        archive.extractall(tmp_path / "cells", filter="data")
     monkeypatch.chdir(tmp_path)
     claims().main(["cells/rivals", "cells/first"])
     assert capsys.readouterr().out == (BENCHMARKS / "CLAIMS.md").read_text(encoding="utf-8")

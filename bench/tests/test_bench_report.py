@@ -31,25 +31,24 @@ from geoshrink.page import (
     Sound,
     Table,
 )
-from geoshrink_bench import command, keeping, suite, summary
-from geoshrink_bench import runner as running
-from geoshrink_bench.forwards import forwards_of
-from geoshrink_bench.keeping import Samples, Trace, read_samples
+from geoshrink_bench import command, samples, suite
+from geoshrink_bench.asked import Asked
+from geoshrink_bench.cases import zoo as running
+from geoshrink_bench.cases.zoo_case import Trace, forwards_of
 from geoshrink_bench.methods.direct import Again, Direct
 from geoshrink_bench.methods.fora import Fora
 from geoshrink_bench.methods.ours import Ours
 from geoshrink_bench.methods.registry import METHODS
 from geoshrink_bench.metrics.zoo import PICTURES
 from geoshrink_bench.report import latex, load, markdown, spreadsheet, write
-from geoshrink_bench.report.duels import duels
-from geoshrink_bench.report.glance import glance
+from geoshrink_bench.report import zoo as reading
+from geoshrink_bench.report.contests import chosen
 from geoshrink_bench.report.latex import escaped
-from geoshrink_bench.report.losses import losses
-from geoshrink_bench.report.ranking import chosen, is_ours
-from geoshrink_bench.report.samples import medium
+from geoshrink_bench.report.looks import medium
+from geoshrink_bench.report.overview import duels, glance, losses, wins
 from geoshrink_bench.report.score import Score
-from geoshrink_bench.report.tables import wins
 from geoshrink_bench.report.webpage import webpage
+from geoshrink_bench.samples import Samples, read_samples
 from geoshrink_bench.store import Store, put
 from geoshrink_bench.zoo.recipes import RECIPES
 
@@ -92,7 +91,7 @@ def filled(tmp_path):
 
 def fill(folder, given=SUITE, skip=lambda cell: False, **changes):
     found = suite.read(given)
-    command.check_folder(found, folder)
+    Asked("", found.source).save(folder)
     for cell in found.cells():
         if not skip(cell):
             Store(folder).write(spec_of(cell), result_of(cell, **changes))
@@ -174,15 +173,15 @@ def test_numbers_of_two_weights_never_mix(filled):
 def test_folders_that_are_no_bench(tmp_path, capsys):
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere"):
         load([tmp_path / "nowhere"])
-    with pytest.raises(FileNotFoundError, match=r"no folder of a bench: it has no suite\.json"):
+    with pytest.raises(FileNotFoundError, match=r"no folder of a bench: it has no asked\.json"):
         load([tmp_path])
-    (tmp_path / "suite.json").write_text("{")
+    (tmp_path / "suite.json").write_text("{")  # as the first folders have it
     with pytest.raises(ValueError, match=r"suite\.json is damaged"):
         load([tmp_path])
     (tmp_path / "suite.json").write_text("[]")
     with pytest.raises(ValueError, match=r"it holds \[\], no suite"):
         load([tmp_path])
-    command.check_folder(suite.read(SUITE), tmp_path)
+    Asked("", SUITE).save(tmp_path)
     with pytest.raises(ValueError, match="has no cells: run `geoshrink bench resume"):
         load([tmp_path])
     assert main(["bench", "report", str(tmp_path)]) == 2
@@ -218,7 +217,7 @@ def test_seconds_join_what_they_belong_to(filled):
     slow = spec_of(first_cell("direct"), kind="latency", repeats=3, on="H200")
     Store(filled).fail(slow, "RuntimeError: too slow")
     timed_suite = SUITE | {"latency": True}
-    command.check_folder(suite.read(timed_suite), filled)
+    Asked("", timed_suite).save(filled)
     assert "seconds: RuntimeError: too slow" in markdown(load([filled]))
     assert f"seconds: {OURS}, MagCache" in markdown(load([filled]))
     assert "PSNR to the full run, by seconds" in page_of(results)
@@ -350,8 +349,8 @@ def test_forwards_within_an_interval_are_those_that_ran(method):
     outcome = METHODS[method]({}, lambda: [], 5).run(case, 5)
     setting = dict(model="fruit", guidance=2.0, shift=case.shift, interval=[0.5, 0.9])
     setting["steps"] = case.grid().steps
-    result = dict(evaluated=list(outcome.evaluated), evaluations=outcome.evaluations)
-    found = forwards_of(dict(setting=setting, method=method), result)
+    steps = outcome.steps or case.grid().steps
+    found = forwards_of(setting, outcome.evaluated, outcome.partial, steps)
     assert found == sum(rows) / len(case.labels) and 5 < found < 10
 
 
@@ -360,7 +359,7 @@ def test_numbers_of_two_definitions_never_mix(filled, monkeypatch):
     cell = first_cell("direct")
     Store(filled).write(spec_of(cell), result_of(cell, versions={"PSNR": "2"}))
     assert load([filled]).settings[0].at["direct", 3].score("PSNR", "full") == "not run"
-    monkeypatch.setattr(summary, "PICTURES", [changed])
+    monkeypatch.setattr(reading, "PICTURES", [changed])
     results = load([filled])
     done = [c for c in results.cells if c.score("PSNR", "full") != "not run"]
     assert [(c.label, c.budget) for c in done] == [("direct", 3)]
@@ -441,7 +440,7 @@ def test_the_five_files_and_the_command(filled, tmp_path, capsys):
 
 def test_a_chart_begins_with_ours_direct_and_the_best(filled):
     setting = load([filled]).settings[0]
-    assert chosen(setting) == [OURS, "direct", "MagCache", "FORA"]
+    assert chosen(setting, {OURS}) == [OURS, "direct", "MagCache", "FORA"]
     names = [f"FORA (interval {i})" for i in range(1, 10)]
     many = SUITE | {"methods": ["direct", *({"FORA": {"interval": i}} for i in range(1, 10))]}
     folder = fill(filled.parent / "many", many, evaluations=3.0)
@@ -450,11 +449,14 @@ def test_a_chart_begins_with_ours_direct_and_the_best(filled):
             scores = {"PSNR": {"full": [50.0] * 4, "converged": [50.0] * 4}}
             Store(folder).write(spec_of(cell), result_of(cell, scores=scores, evaluations=3.0))
     results = load([folder])
-    shown = chosen(results.settings[0])
+    shown = chosen(results.settings[0], set())
     assert len(shown) == 7 and shown[0] == "direct" and set(names[6:]) <= set(shown)
     html = page_of(results)
     assert html.count('class="choosable off"') == 4 * 3 and "3 more" in html
-    assert is_ours("σ, signed time") and is_ours("GeoShrink (rule log)") and not is_ours("FORA")
+    other = lambda cell: cell["method"] != "FORA"  # noqa: E731
+    ours = ["σ, signed time", {"GeoShrink": {"rule": "log"}}, "FORA"]
+    found = load([fill(filled.parent / "ours", SUITE | {"methods": ours}, other)])
+    assert found.ours == {"σ, signed time", "GeoShrink (rule log)"}
 
 
 def test_a_choice_refuses_what_it_does_not_have():
@@ -555,7 +557,7 @@ def test_damaged_samples_are_as_if_not_kept(tmp_path):
     assert read_samples(path) is None
     put(path, b"nothing")
     assert read_samples(path) is None
-    keeping.write_samples(path, small_case(), [torch.rand(2, 3, 8, 8)], 1)
+    samples.write_samples(path, small_case(), [torch.rand(2, 3, 8, 8)], 1)
     assert read_samples(path) is not None
     put(path, path.read_bytes()[:-5])
     assert read_samples(path) is None
@@ -580,7 +582,10 @@ def samples_for(name):
 
 @pytest.mark.parametrize("name", list(RECIPES))
 def test_every_model_has_something_to_look_at(name):
-    html = medium(name, samples_for(name), 0, "a word").html()
+    sample = samples_for(name).sample(0, RECIPES[name].modality)
+    found = medium(sample, "a word")
+    assert found is not None
+    html = found.html()
     assert html.startswith("<img") and 'alt="a word"' in html
     assert ("data-sound" in html) == name.startswith("digits")
     assert ("data-moving" in html) == (name == "fruit-video")

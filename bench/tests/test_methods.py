@@ -10,7 +10,8 @@ import torch
 
 from cases import Hold, calls_of, plain, small_case
 from geoshrink_bench import zoo
-from geoshrink_bench.methods.base import Case, every, interval_for
+from geoshrink_bench.cases.zoo_case import ZooCase
+from geoshrink_bench.methods.base import every, interval_for
 from geoshrink_bench.methods.fora import Fora, Reuse
 from geoshrink_bench.methods.registry import METHODS, check_options, options_of
 from geoshrink_bench.methods.stack import stack_of
@@ -116,7 +117,7 @@ def test_a_network_without_blocks_is_named():
 
 def test_a_model_of_the_zoo():
     model = zoo.load("fruit")
-    case = Case(model, ["Kiwi 1"], model.noise(1), 2.0, 6)
+    case = ZooCase(model, ["Kiwi 1"], model.noise(1), 2.0, 6)
     assert Fora().run(case, 3).evaluated == (0, 2, 4)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cases import calls_of, plain, small_case
-from geoshrink_bench.methods.base import Case
+from geoshrink_bench.cases.zoo_case import ZooCase
 from geoshrink_bench.methods.hicache import HiCache
 from geoshrink_bench.methods.resilphase import ResilPhase, phase_weights
 from geoshrink_bench.methods.spectrum import Spectrum, alpha_for, fit_weights, growing
@@ -278,7 +278,7 @@ def test_outputs_of_several_parts(kind):
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.15)
     model = Model(recipe, network.eval().requires_grad_(False), {"classes": list("abc")}, "")
-    joint = Case(model, [1], model.noise(1), 2.0, 14)
+    joint = ZooCase(model, [1], model.noise(1), 2.0, 14)
     outcome = kind().run(joint, 6)
     assert len(outcome.evaluated) == 6 and all(torch.isfinite(part).all() for part in outcome.x)
     assert left_behind(network) == []

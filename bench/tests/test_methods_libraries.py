@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from cases import small_case
+from geoshrink_bench.cases.checkpoint import CheckpointCase
 from geoshrink_bench.methods.dbcache import DBCache
 from geoshrink_bench.methods.hicache import HiCache
 from geoshrink_bench.methods.stack import stack_of
-from geoshrink_bench.paper import hosts, read
-from geoshrink_bench.paper.methods import PipelineCase
+from geoshrink_bench.paper import hosts
 from geoshrink_bench.paper.prompts import Prompt
+from geoshrink_bench.suite import read
 
 pytestmark = [pytest.mark.extra, pytest.mark.filterwarnings("ignore")]
 STEPS, SEED, PROMPT = 16, 3, "a cat"
@@ -80,7 +81,7 @@ def test_dbcache_is_that_of_cache_dit(flux, method):
     finally:
         cache_dit.disable_cache(flux.pipe)
         watching.remove()
-    ours = method.run(PipelineCase(flux, suite, Prompt(PROMPT, "0"), SEED), 0)
+    ours = method.run(CheckpointCase(flux, suite, Prompt(PROMPT, "0"), SEED), 0)
     plain = flux.sample(PROMPT, SEED, STEPS, suite.call).sample
     assert ours.evaluated == tuple(full) and 3 < len(full) < STEPS
     assert torch.equal(ours.x.sample.part("frames"), theirs.part("frames"))

@@ -14,7 +14,7 @@ from cases import calls_of, plain, small_case
 from geoshrink import sample
 from geoshrink.grid import Grid
 from geoshrink.rules import RULES
-from geoshrink_bench.methods.base import Case
+from geoshrink_bench.cases.zoo_case import ZooCase
 from geoshrink_bench.methods.direct import Direct
 from geoshrink_bench.methods.easycache import EasyCache, LazyCache
 from geoshrink_bench.methods.meancache import MeanCache, cell_costs, cheapest_path
@@ -31,7 +31,7 @@ from geoshrink_bench.zoo.recipes import RECIPES
 FOREVER = 1e9
 
 
-def joint_case(steps=12) -> Case:
+def joint_case(steps=12) -> ZooCase:
     """Two tensors, each on its own σ-grid."""
     torch.manual_seed(0)
     shape = dict(
@@ -45,21 +45,21 @@ def joint_case(steps=12) -> Case:
     model = Model(
         recipe, network.eval().requires_grad_(False), {"classes": list("abcde"), "data": {}}, ""
     )
-    return Case(model, [0, 3], model.noise(2), 2.0, steps, (12.0, 3.0))
+    return ZooCase(model, [0, 3], model.noise(2), 2.0, steps, (12.0, 3.0))
 
 
-def other_case(name: str, steps=12) -> Case:
+def other_case(name: str, steps=12) -> ZooCase:
     """The small network as one that predicts noise or data."""
     case = small_case(steps)
     recipe = dataclasses.replace(RECIPES[name], network=case.model.recipe.network)
     return dataclasses.replace(case, model=dataclasses.replace(case.model, recipe=recipe))
 
 
-def sigmas_of(case: Case) -> tuple[float, ...]:
+def sigmas_of(case: ZooCase) -> tuple[float, ...]:
     return case.grid().tracks[0].sigmas
 
 
-def euler(case: Case, output) -> torch.Tensor:
+def euler(case: ZooCase, output) -> torch.Tensor:
     """Euler with output(n, x) in place of the velocity."""
     x, sigmas = case.noise, sigmas_of(case)
     for n in range(len(sigmas) - 1):
@@ -277,7 +277,7 @@ def test_multistep_solvers_are_of_order_two(make):
     assert errors[0] / errors[1] > 3.5 and errors[1] < 1e-3
 
 
-def branches(case: Case, n: int, x):
+def branches(case: ZooCase, n: int, x):
     """The network's conditional and free outputs, one after the other."""
     tau = torch.full((2,), sigmas_of(case)[n])
     nothing = torch.full((2,), 5)

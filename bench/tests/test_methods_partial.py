@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cases import calls_of, plain, small_case
-from geoshrink_bench.methods.base import Case
+from geoshrink_bench.cases.zoo_case import ZooCase
 from geoshrink_bench.methods.dbcache import DBCache, Middle
 from geoshrink_bench.methods.speca import Draft, SpeCa
 from geoshrink_bench.methods.stack import stack_of
@@ -24,7 +24,7 @@ def case():
     return small_case()
 
 
-def blocks_of(case: Case) -> Any:
+def blocks_of(case: ZooCase) -> Any:
     return stack_of(case.network).blocks
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from geoshrink_bench.paper.results import IDENTICAL, Result, Value
+from geoshrink_bench.paper.suite import FULL, read
+from geoshrink_bench.paper.table import table_of
 
 from geoshrink.cli import main
 from geoshrink_bench import paper
 from geoshrink_bench.paper import pipelines
 from geoshrink_bench.paper.columns import COLUMNS
-from geoshrink_bench.paper.results import IDENTICAL, Result, Value
-from geoshrink_bench.paper.suite import FULL, read
-from geoshrink_bench.paper.table import table_of
 from geoshrink_bench.report.latex import tabular
 from geoshrink_bench.store import Store
 

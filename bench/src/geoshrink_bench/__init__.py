@@ -29,26 +29,26 @@ def compare(
     reference, as one number where it is that of a whole set, or as "skipped: reason"; a failed one
     has the error.
     """
-    from .command import run, specs_of
-    from .forwards import forwards_of
-    from .store import Store
-    from .suite import read
-    from .summary import by_seed
+    from .report import load
 
     given = {models: {}} if isinstance(models, str) else dict(models)
     suite = {"name": "compare", "models": given, "methods": list(methods), **settings}
     run(suite, out, device=device, quiet=quiet, weights=weights)
-    store, rows = Store(out), []
-    for spec in specs_of(read(suite), out, device, weights):
-        result = store.read(spec) or {"error": store.error(spec)}
-        kept = ("method", "options", "budget", "kind")
-        row = {**spec["setting"], **{key: spec[key] for key in kept}, **result}
-        if "evaluated" in result:
-            row["forwards"] = forwards_of(spec, result)
-        for metric, references in row.pop("scores", {}).items():
-            row[metric] = {
-                k: by_seed(v, row["seeds"]) if isinstance(v, list) else v
-                for k, v in references.items()
-            }
-        rows.append(row)
+    rows = []
+    for setting in load([out]).settings:
+        for cell in setting.cells:
+            row = {**setting.spec, **cell.result, "method": cell.method, "options": cell.options}
+            row |= dict(
+                budget=cell.budget, scores=None, **({"error": cell.reason} if cell.reason else {})
+            )
+            for (metric, reference), score in cell.scores.items():
+                row.setdefault(metric, {})[reference] = score
+            rows.append(row)
     return rows
+
+
+def run(source: Any, out: str | Path | None = None, **options: Any) -> Any:
+    """Runs a suite into a folder, or goes on with it: command.run()."""
+    from .command import run
+
+    return run(source, out, **options)

@@ -1,44 +1,33 @@
 """Runs a suite cell by cell: resumable, in shards, never losing or hiding one.
 
-The noise is the same for every method. There are two references, computed once per setting: the
-full run, and the flow as it converges with many more steps. A cell that fails is reported, kept as
-missing, and tried again by the next run.
+A cell that fails is reported, kept as missing, and tried again by the next run.
 """
 
 from __future__ import annotations
 
-import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from geoshrink import __version__
+from geoshrink.compare.made import Skipped
 
-from .keeping import read_samples, write_samples
-from .methods.registry import METHODS
-from .metrics import values_of
-from .metrics.base import is_current
-from .metrics.zoo import metrics_of
-from .setting import REFERENCES, Setting
 from .store import Store, name_of
-from .suite import Suite
-from .zoo.model import Model, load
 
-TUNED = ("threshold", "warm_up", "retention")  # said in a cell, where its method has them
+Spec = dict[str, Any]
 
 
 @dataclass
 class Progress:
-    """What a run did."""
+    """What a run did; what was skipped, with the reason."""
 
     done: int = 0
     kept: int = 0
     damaged: int = 0
-    failed: list[tuple[dict[str, Any], str]] = field(default_factory=list)
+    failed: list[tuple[Spec, str]] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
 
     def line(self) -> str:
         parts = [f"{self.done} cells run", f"{self.kept} kept from before"]
@@ -46,180 +35,106 @@ class Progress:
             parts.append(f"{self.damaged} damaged and made anew")
         if self.failed:
             parts.append(f"{len(self.failed)} FAILED")
+        if self.skipped:
+            parts.append(f"{len(self.skipped)} skipped")
         return ", ".join(parts)
 
 
-class Runner:
-    def __init__(
-        self,
-        suite: Suite,
-        folder: str | Path,
-        device: str = "cpu",
-        shard: tuple[int, int] = (0, 1),
-        weights: str | Path | None = None,
-        references: Sequence[str] = REFERENCES,
-    ):
-        self.suite, self.store, self.device = suite, Store(folder), device
-        self.shard, self.weights, self.references = shard, weights, tuple(references)
-        self.models: dict[str, Model] = {}
-        self.setting: Setting | None = None
-        self.remade: list[Path] = []  # references that were damaged
+class Lab:
+    """What the cells of one suite are run with: its models, its metrics, its folder."""
 
-    def run(self, tick: Callable[[dict[str, Any]], Any] = lambda spec: None) -> Progress:
-        """Runs what is missing of this shard's cells; tick(cell) after each."""
+    store: Store
+    damaged: int = 0  # files beside the cells that were there and could not be read
+
+    def kept(self) -> dict[str, Any]:
+        """What a report must know that is not in the suite."""
+        return {}
+
+    def specs(self) -> list[Spec]:
+        """Every cell, in the order they run."""
+        raise NotImplementedError
+
+    def unit(self, spec: Spec, shards: int) -> Any:
+        """What one shard takes whole."""
+        raise NotImplementedError
+
+    def title(self, spec: Spec) -> str:
+        """The method of a cell, as tables name it. Skipped once, it is skipped for good."""
+        raise NotImplementedError
+
+    def place(self, spec: Spec) -> str:
+        """Which cell it is, in words."""
+        raise NotImplementedError
+
+    def usable(self, spec: Spec, result: dict[str, Any]) -> bool:
+        """Whether what a cell made can stay; else it is made anew."""
+        raise NotImplementedError
+
+    def make(self, spec: Spec) -> None:
+        """Runs the method and writes the cell."""
+        raise NotImplementedError
+
+    def measure(self, spec: Spec) -> None:
+        """Adds to the cell the scores that can be had now."""
+
+
+class Runner:
+    """The cells of shard (i, n) of a lab's suite."""
+
+    def __init__(self, lab: Lab, shard: tuple[int, int] = (0, 1)):
+        self.lab, self.shard = lab, shard
+
+    def specs(self) -> list[Spec]:
+        specs, (mine, of) = self.lab.specs(), self.shard
+        if of == 1:
+            return specs
+        units = [name_of(self.lab.unit(spec, of)) for spec in specs]
+        order = {unit: i for i, unit in enumerate(dict.fromkeys(units))}
+        return [spec for spec, unit in zip(specs, units) if order[unit] % of == mine]
+
+    def run(self, tick: Callable[[str], Any] = lambda title: None) -> Progress:
+        """Runs what is missing of this shard's cells; tick(title) after each."""
         progress = Progress()
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision(self.suite.precision)
-        try:
-            self.run_cells(progress, tick)
-        finally:
-            torch.set_float32_matmul_precision(before)
-            progress.damaged += len(self.remade)
+        for spec in self.specs():
+            title = self.lab.title(spec)
+            if title not in progress.skipped:
+                self.attempt(spec, title, progress)
+            tick(title)
+        progress.damaged += self.lab.damaged
         return progress
 
-    def run_cells(self, progress: Progress, tick: Callable[[dict[str, Any]], Any]) -> None:
-        for spec in self.specs():
-            if self.complete(spec):
-                progress.kept += 1
-            else:
-                progress.damaged += self.damaged(spec)
-                try:
-                    self.store.write(spec, self.cell(spec))
-                    progress.done += 1
-                except Exception as error:
-                    reason = f"{type(error).__name__}: {error}"
-                    progress.failed.append((spec, reason))
-                    self.store.fail(spec, traceback.format_exc())
-            tick(spec)
-
-    def damaged(self, spec: dict[str, Any]) -> bool:
-        """Whether the cell or its samples are there and cannot be read."""
-        cell, samples = self.store.path(spec), self.samples_path(spec)
-        broken = cell.is_file() and self.store.whole(cell) is None
-        return broken or (samples.is_file() and read_samples(samples) is None)
-
-    def complete(self, spec: dict[str, Any]) -> bool:
-        """A cell without a reference, a metric or the samples of this run is made anew, as is one
-        whose metric has changed, or was skipped for weights that are there now.
-        """
-        result = self.store.read(spec)
-        if result is None:
-            return False
-        if self.keeps(spec) and read_samples(self.samples_path(spec)) is None:
-            return False
-        if spec["kind"] != "fidelity":
-            return True
-        metrics = metrics_of(spec["setting"]["model"], self.suite.metrics)
-        if not all(is_current(result, m.name, m.metric.version) for m in metrics):
-            return False
-        scores = [
-            (m, result["scores"].get(m.name, {}).get(r)) for m in metrics for r in self.references
-        ]
-        return all(s is not None and not (isinstance(s, str) and m.possible()) for m, s in scores)
-
-    def keeps(self, spec: dict[str, Any]) -> bool:
-        return self.suite.keep > 0 and spec["kind"] == "fidelity"
-
-    def samples_path(self, spec: dict[str, Any]) -> Path:
-        return self.store.folder / f"{name_of(spec)}.samples.safetensors"
-
-    def specs(self) -> list[dict[str, Any]]:
-        """The cells of this shard; those that time come last, so that they run alone.
-
-        A shard takes whole settings, so that each converged flow is computed once; without it, or
-        where there are more shards than settings, a method's budgets, which share its tuning.
-        """
-        cells = [dict(cell, kind="fidelity") for cell in self.suite.cells()]
-        if self.suite.latency:
-            alone = dict(kind="latency", repeats=self.suite.repeats, on=device_name(self.device))
-            cells += [cell | alone for cell in self.suite.first_of_each()]
-        cells = [
-            dict(
-                cell,
-                converged=self.suite.converged,
-                weights=self.hash_of(cell["setting"]["model"]),
-                version=__version__,
-            )
-            for cell in cells
-        ]
-        mine, of = self.shard
-        settings = {name_of(setting) for setting, _ in self.suite.settings()}
-        apart = of > len(settings) or "converged" not in self.references
-        kept = ("setting", "method", "options", "kind") if apart else ("setting",)
-        units = [name_of([cell[key] for key in kept]) for cell in cells]
-        order = {unit: i for i, unit in enumerate(dict.fromkeys(units))}
-        return [cell for cell, unit in zip(cells, units) if order[unit] % of == mine]
-
-    def model(self, name: str) -> Model:
-        if name not in self.models:
-            try:
-                self.models[name] = load(name, self.device, self.weights)
-            except FileNotFoundError as error:
-                where = str(error).partition(":")[0]
-                raise FileNotFoundError(f"{where}; --weights names their folder") from error
-        return self.models[name]
-
-    def hash_of(self, name: str) -> str | None:
-        """Of a model's weights; None where they are not here, so that its cells fail one by one."""
+    def attempt(self, spec: Spec, title: str, progress: Progress) -> None:
+        store = self.lab.store
         try:
-            return self.model(name).facts["sha256"]
-        except FileNotFoundError:
-            return None
-
-    def setting_of(self, spec: dict[str, Any]) -> Setting:
-        """Kept while cells of the same setting follow each other."""
-        if self.setting is None or self.setting.spec != spec["setting"]:
-            model = self.model(spec["setting"]["model"])
-            about = spec["setting"], model, self.store.folder, self.suite, self.references
-            self.setting = Setting(*about, damaged=self.remade.append)
-        return self.setting
-
-    def cell(self, spec: dict[str, Any]) -> dict[str, Any]:
-        setting = self.setting_of(spec)
-        entry = METHODS[spec["method"]]
-        began = time.perf_counter()
-        method = entry(spec["options"], lambda: setting.training, spec["budget"])
-        prepared = time.perf_counter() - began
-        if spec["kind"] == "latency":
-            return dict(seconds=self.time(setting, method, spec), prepared=prepared)
-        more: dict[str, Any] = {}
-        if self.keeps(spec):
-            outcome, more["trace"] = setting.trace.run(method, spec["budget"])
-        else:
-            outcome = method.run(setting.case, spec["budget"])
-        values = values_of(setting.model, outcome.x, setting.case.lengths)
-        scores = setting.score(values)
-        if self.keeps(spec):
-            write_samples(self.samples_path(spec), setting.case, values, self.suite.keep)
-        return dict(
-            scores=scores,
-            versions={m.name: m.metric.version for m in setting.metrics},
-            evaluations=outcome.evaluations,
-            evaluated=list(outcome.evaluated),
-            held=outcome.held,
-            prepared=prepared,
-            tuned={key: vars(method)[key] for key in TUNED if vars(method).get(key) is not None},
-            calibrated=method.calibrated,
-            adaptive=method.adaptive,
-            made=dict(on=device_name(self.device), torch=torch.__version__),
-            **more,
-        )
-
-    def time(self, setting: Setting, method: Any, spec: dict[str, Any]) -> list[float]:
-        """Seconds of each repeat after a warm-up."""
-        seconds = []
-        for _ in range(spec["repeats"] + 1):
-            synchronise(self.device)
-            began = time.perf_counter()
-            method.run(setting.case, spec["budget"])
-            synchronise(self.device)
-            seconds.append(time.perf_counter() - began)
-        return seconds[1:]
+            before = store.read(spec)
+            keep = before is not None and self.lab.usable(spec, before)
+            if not keep:
+                progress.damaged += store.is_damaged(spec)
+                self.lab.make(spec)
+            self.lab.measure(spec)
+            progress.kept += keep
+            progress.done += not keep
+        except Skipped as reason:
+            progress.skipped[title] = str(reason)
+            store.fail(spec, f"skipped: {reason}")
+        except Exception as error:
+            progress.failed.append((spec, f"{type(error).__name__}: {error}"))
+            store.fail(spec, traceback.format_exc())
 
 
-def synchronise(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
+def shard_of(text: str) -> tuple[int, int]:
+    """(i − 1, n) of "i/n".
+
+    >>> shard_of("2/8")
+    (1, 8)
+    """
+    try:
+        i, n = (int(part) for part in text.split("/"))
+    except ValueError:
+        raise ValueError(f"--shard is i/n, such as 2/8; got {text!r}") from None
+    if not 1 <= i <= n:
+        raise ValueError(f"--shard is i/n with i from 1 to n; got {text!r}")
+    return i - 1, n
 
 
 def device_name(device: str) -> str:

@@ -1,8 +1,8 @@
-"""Cells on disk: one JSON file each, named by what it is, whole or not there at all.
+"""Cells and tensors on disk: named by what they are, whole or not there at all.
 
-A cell is named by the hash of its specification, and written to a file beside it that takes its
-place in one step: a run that is killed leaves whole cells only. Each holds a checksum of itself, so
-that a damaged one is noticed and made anew.
+A cell is a JSON file, named by the hash of its specification. It is written to a file beside it
+that takes its place in one step: a run that is killed leaves whole cells only. Each file holds a
+checksum of itself, so that a damaged one is noticed and made anew.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 
 def name_of(spec: Any) -> str:
@@ -35,10 +37,14 @@ class Store:
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, spec: Any, kind: str = "cell") -> Path:
         return self.folder / f"{name_of(spec)}.{kind}.json"
+
+    def samples(self, spec: Any) -> Path:
+        """Where samples of a cell, or of the reference with this name, are kept together."""
+        name = spec if isinstance(spec, str) else name_of(spec)
+        return self.folder / f"{name}.samples.safetensors"
 
     def read(self, spec: Any) -> dict[str, Any] | None:
         """The result of a cell, or None where it is missing or damaged."""
@@ -51,6 +57,10 @@ class Store:
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return cell["result"] if good else None
+
+    def is_damaged(self, spec: Any) -> bool:
+        """Whether a cell is there and cannot be read."""
+        return self.path(spec).is_file() and self.read(spec) is None
 
     def damaged(self) -> list[Path]:
         """Cells that are there and cannot be read."""
@@ -88,6 +98,7 @@ def put(path: Path, content: bytes) -> None:
     """The file with this content, whole or as it was before, also after a crash or a full disk."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with open(beside, "wb") as file:
             file.write(content)
             file.flush()
@@ -97,3 +108,36 @@ def put(path: Path, content: bytes) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         beside.unlink(missing_ok=True)
+
+
+def put_tensors(path: Path, tensors: Mapping[str, Tensor], about: str = "") -> None:
+    """Writes tensors and a text to a file, with a checksum of both."""
+    from safetensors.torch import save
+
+    kept = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    facts = {"sha256": checksum(kept, about)}
+    put(path, save(kept, facts | {"about": about} if about else facts))
+
+
+def tensors_in(path: Path) -> tuple[dict[str, Tensor], dict[str, str]] | None:
+    """The tensors and texts of a file; None where it is missing or damaged.
+
+    A file from before there were checksums is taken as it is.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+            facts = file.metadata() or {}
+    except (OSError, SafetensorError, ValueError):
+        return None
+    if "sha256" in facts and facts["sha256"] != checksum(tensors, facts.get("about", "")):
+        return None
+    return tensors, facts
+
+
+def checksum(tensors: dict[str, Tensor], about: str) -> str:
+    from safetensors.torch import save
+
+    return hashlib.sha256(save(tensors) + about.encode()).hexdigest()

@@ -7,13 +7,13 @@ import dataclasses
 import torch
 
 from geoshrink import sample
-from geoshrink_bench.methods.base import Case
+from geoshrink_bench.cases.zoo_case import ZooCase
 from geoshrink_bench.methods.caching import StackSession
 from geoshrink_bench.zoo.model import Model
 from geoshrink_bench.zoo.recipes import RECIPES
 
 
-def small_case(steps=12, guidance=2.0, interval=None, depth=3, seed=0) -> Case:
+def small_case(steps=12, guidance=2.0, interval=None, depth=3, seed=0) -> ZooCase:
     torch.manual_seed(seed)
     shape = dict(shape=(3, 8, 8), patch=(4, 4), width=32, depth=depth, heads=2, condition=16)
     recipe = dataclasses.replace(RECIPES["fruit"], network=shape)
@@ -22,10 +22,10 @@ def small_case(steps=12, guidance=2.0, interval=None, depth=3, seed=0) -> Case:
         torch.nn.init.normal_(parameter, std=0.15)
     facts = {"classes": list("abcde"), "data": {}}
     model = Model(recipe, network.eval().requires_grad_(False), facts, "")
-    return Case(model, [0, 3], model.noise(2), guidance, steps, 3.0, interval)
+    return ZooCase(model, [0, 3], model.noise(2), guidance, steps, 3.0, interval)
 
 
-def plain(case: Case) -> torch.Tensor:
+def plain(case: ZooCase) -> torch.Tensor:
     return sample(case.velocity(), case.noise, case.grid())
 
 

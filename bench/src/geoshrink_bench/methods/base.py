@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -12,48 +13,54 @@ from torch import Tensor, nn
 from geoshrink.checks import whole
 from geoshrink.grid import Grid
 from geoshrink.outputs import flatten
-from geoshrink.sampling import sample
-
-from ..zoo.model import Model
+from geoshrink.report import Report
 
 SLACK = 1.05  # who needs more evaluations than this times the budget does not compete
 
 
-@dataclass(frozen=True)
-class Case:
-    """What every method gets alike: a model, what to make, the noise, the full grid."""
+class Case(ABC):
+    """What every method gets alike: a model, what to make, the noise, the full grid.
 
-    model: Model
-    labels: Sequence[int | str]
+    A model of the zoo or a checkpoint in a pipeline (cases/). Where a pipeline is the solver, its
+    velocity is out of reach: velocity() raises Skipped, and only methods inside the network run.
+    """
+
+    labels: Sequence[Any]  # what each sample is to show
     noise: Any
-    guidance: float | None = None
-    steps: int | None = None
-    shift: Any = None
-    interval: tuple[float, float] | None = None
-    lengths: Sequence[int] | None = None
-    costs: dict[str, float] = field(default_factory=dict, repr=False, compare=False)  # tuning's
+    costs: dict[str, float]  # what methods took that were tuned on this case
 
     @property
-    def network(self) -> nn.Module:
-        return self.model.network
+    @abstractmethod
+    def network(self) -> nn.Module: ...
 
-    def velocity(self) -> Callable[[Any, Any], Any]:
-        return self.model.velocity(
-            self.labels, self.guidance, interval=self.interval, lengths=self.lengths
-        )
-
+    @abstractmethod
     def grid(self, steps: int | None = None) -> Grid:
         """The case's own grid, or one of fewer steps in the same spacing."""
-        return self.model.grid(self.steps if steps is None else steps, self.shift, self.interval)
+
+    @abstractmethod
+    def velocity(self) -> Callable[[Any, Any], Any]:
+        """v(x, σ), as the solver sees it."""
+
+    def stepping(self) -> Callable[[Any, Any], Any]:
+        """What a method inside the network calls at each stage."""
+        return self.velocity()
+
+    @abstractmethod
+    def solve(self, velocity: Callable[[Any, Any], Any]) -> Any:
+        """x at the end of the full grid, with this velocity in place of the model's own."""
 
     @cached_property
     def full(self) -> Any:
         """x at the end of the full run."""
         return self.solve(self.velocity())
 
-    def solve(self, velocity: Callable[[Any, Any], Any]) -> Any:
-        """x at the end of the full grid, with this velocity in place of the model's own."""
-        return sample(velocity, self.noise, self.grid())
+    @abstractmethod
+    def plain(self, steps: int | None = None) -> Outcome:
+        """The model's own run, or one on a grid of fewer steps."""
+
+    @abstractmethod
+    def accelerated(self, budget: int | None, **options: Any) -> Outcome:
+        """GeoShrink's run, with the options of Plan.of."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +70,45 @@ class Outcome:
     evaluated   the stages in which the whole network ran
     partial     the share of the network's work that ran at the other stages, in whole runs
     held        bytes kept from one stage for later ones, at most
+    steps       of the grid that `evaluated` counts in; None: the case's own
+    forwards    of the network, one for every branch of guidance
+    seconds     of the sampling loop alone, where it was timed
+    reasons     why stages were queried that the plan had left out
     """
 
     x: Any
     evaluated: tuple[int, ...]
     partial: float = 0.0
     held: int = 0
+    steps: int | None = None
+    forwards: float | None = None
+    seconds: float | None = None
+    reasons: tuple[str, ...] = ()
 
     @property
     def evaluations(self) -> float:
         """Runs of the whole network, or as much work."""
         return len(self.evaluated) + self.partial
+
+    def facts(self) -> dict[str, Any]:
+        """All but x, as a cell keeps it; what is not known is left out."""
+        kept = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "x"}
+        found = {name: value for name, value in kept.items() if value is not None}
+        return found | dict(
+            evaluations=self.evaluations,
+            evaluated=list(self.evaluated),
+            reasons=list(self.reasons),
+        )
+
+    @classmethod
+    def reported(cls, x: Any, report: Report) -> Outcome:
+        """Of a run of GeoShrink."""
+        return cls(
+            x,
+            tuple(sorted(report.queried + report.extra)),
+            held=report.bytes_held,
+            reasons=tuple(why for _, why in report.reasons),
+        )
 
 
 class Method:
@@ -95,11 +130,14 @@ class Session:
     """One sampling by a method that decides at every stage of the full grid what runs.
 
     velocity() is the model's as the solver sees it; `stage` counts its calls.
+    inside      whether all that it does is done inside the network
     """
+
+    inside = False
 
     def __init__(self, case: Case):
         self.case, self.steps = case, case.grid().steps
-        self.inner = case.velocity()
+        self.inner = case.stepping() if self.inside else case.velocity()
         self.stage = -1
         self.evaluated: list[int] = []
         self.held = 0

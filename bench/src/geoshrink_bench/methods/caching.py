@@ -18,7 +18,7 @@ class StackSession(Session):
     subclasses say when (`decide`) and how (`predict`), and keep what they need (`observe`).
     """
 
-    head = 0
+    head, inside = 0, True
 
     def __init__(self, case: Case):
         super().__init__(case)
@@ -64,6 +64,8 @@ class StackSession(Session):
 
 class BranchSession(Session):
     """At a skipped stage every branch returns a prediction, which the block gates as ever."""
+
+    inside = True
 
     def __init__(self, case: Case):
         super().__init__(case)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from geoshrink.plan import METHODS
-from geoshrink.sampling import sample
 
 from .base import Case, Method, Outcome
 
@@ -22,15 +21,7 @@ class Ours(Method):
 
     def run(self, case: Case, budget: int) -> Outcome:
         explicit = not isinstance(self.options.get("anchors", ""), str)
-        x, report = sample(
-            case.velocity(),
-            case.noise,
-            case.grid(),
-            None if explicit else budget,
-            with_report=True,
-            **self.options,
-        )
-        return Outcome(x, tuple(sorted(report.queried + report.extra)), held=report.bytes_held)
+        return case.accelerated(None if explicit else budget, **self.options)
 
 
 RULES = ("chordal", "log", "exp", "time", "linear", "fixed(1)", "beta-kappa(1, 0.5)")
@@ -54,3 +45,6 @@ def forms() -> Iterator[Ours]:
 
 
 OURS: dict[str, Ours] = {method.name: method for method in forms()}
+PLANNED = "GeoShrink (planned)"
+#: The names under which a form of ours runs: with options of its own, and with planned anchors.
+FORMS = frozenset({*OURS, "GeoShrink", PLANNED})

@@ -28,4 +28,4 @@ class Planned(Method):
 
     def run(self, case: Case, budget: int) -> Outcome:
         x, report = sample(case.velocity(), case.noise, plan=self.plan, with_report=True)
-        return Outcome(x, tuple(sorted(report.queried + report.extra)), held=report.bytes_held)
+        return Outcome.reported(x, report)

@@ -54,7 +54,10 @@ class Solver(Method):
             x = sample(case.velocity(), case.noise, grid, solver=self.solver)
         if self.solver == "heun":
             points = sorted(points + points[1:])
-        return Outcome(x, tuple(points), held=KEPT[self.solver] * bytes_of(case.noise))
+        held = KEPT[self.solver] * bytes_of(case.noise)
+        return Outcome(
+            x, tuple(points), held=held, steps=grid.steps if self.anchors is None else None
+        )
 
 
 def through(grid: Grid, points: list[int]) -> Grid:

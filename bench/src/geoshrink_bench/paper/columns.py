@@ -25,8 +25,8 @@ from ..metrics.lpips import LPIPS_ALEX
 from ..metrics.video import FVD, i3d_logits
 from ..metrics.weights import load
 from ..metrics.zoo import PSNR, SSIM
+from ..samples import Sample
 from .prompts import Prompt
-from .sample import Sample
 
 AT_ONCE = 8  # frames that a metric sees together
 

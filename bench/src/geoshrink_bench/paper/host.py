@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from ..samples import Sample
 from .loop import Loop
 from .prompts import Prompt
-from .sample import Sample
 
 
 @dataclass(frozen=True)

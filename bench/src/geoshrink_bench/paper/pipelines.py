@@ -15,8 +15,8 @@ from geoshrink.adapters.diffusers import find_schedulers
 from geoshrink.compare.inputs import DTYPES, Settings
 from geoshrink.compare.pipeline import from_folder
 
+from ..samples import Sample, bytes_of, mono
 from .host import Host
-from .sample import Sample, bytes_of, mono
 
 
 class Pipeline(Host):
@@ -83,7 +83,8 @@ class AceStep(Pipeline):
     kind = "AceStepPipeline"
 
     def read(self, output: Any) -> Sample:
-        return Sample({"wave": mono(torch.as_tensor(output.audios[0]))}, self.pipe.sample_rate)
+        wave = mono(torch.as_tensor(output.audios[0]))
+        return Sample({"wave": wave}, {"rate": self.pipe.sample_rate})
 
 
 class MiniMaxH3(Pipeline):
@@ -126,7 +127,7 @@ class MiniMaxH3(Pipeline):
 
     def read(self, output: Any) -> Sample:
         parts = {"frames": frames_of(output["videos"]), "wave": mono(output["audio"][0])}
-        return Sample(parts, int(output["sampling_rate"]))
+        return Sample(parts, {"rate": int(output["sampling_rate"])})
 
 
 def frames_of(made: Any) -> torch.Tensor:

@@ -17,9 +17,9 @@ import torch
 from geoshrink.adapters.odehosts import methods_of
 from geoshrink.compare.inputs import DTYPES
 
+from ..samples import Sample, mono
 from .host import Host
 from .loop import replaced
-from .sample import Sample, mono
 
 
 class Upstream(Host):
@@ -69,7 +69,7 @@ class TangoFlux(Upstream):
         return wave[:, : int(arguments["duration"] * self.pipe.vae.config.sampling_rate)]
 
     def read(self, output: Any) -> Sample:
-        return Sample({"wave": mono(output)}, self.pipe.vae.config.sampling_rate)
+        return Sample({"wave": mono(output)}, {"rate": self.pipe.vae.config.sampling_rate})
 
 
 class Hunyuan3D(Upstream):
@@ -233,7 +233,7 @@ class AceStep1(Upstream):
 
     def read(self, output: Any) -> Sample:
         wave, rate = output
-        return Sample({"wave": mono(wave)}, rate)
+        return Sample({"wave": mono(wave)}, {"rate": rate})
 
 
 def meshed(vertices: Any, faces: Any) -> Sample:

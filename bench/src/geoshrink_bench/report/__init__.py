@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,28 @@ from geoshrink.page.table import piped
 
 from ..store import put
 from .latex import latex
-from .losses import losses
 from .markdown import markdown
-from .reading import load
+from .overview import losses
 from .results import Results
 from .spreadsheet import spreadsheet
-from .tables import counted
+
+
+def load(folders: Sequence[str | Path], tick: Callable[[], Any] = lambda: None) -> Results:
+    """Reads folders of `geoshrink bench run`, of whatever cases; tick() after each cell."""
+    from ..asked import Asked
+    from ..cases.zoo_suite import ZooSuite
+    from . import checkpoint, zoo
+
+    if not folders:
+        raise ValueError("a report needs at least one folder of cells")
+    found = [(Path(folder), Asked.load(folder)) for folder in dict.fromkeys(folders)]
+    suites = [(folder, asked.suite()) for folder, asked in found]
+    on_zoo = [(folder, suite) for folder, suite in suites if isinstance(suite, ZooSuite)]
+    results = Results(suites, *(zoo.settings_of(on_zoo, tick) if on_zoo else ([],)))
+    for folder, asked in found:
+        if folder not in dict(on_zoo):
+            results.settings.append(checkpoint.setting_of(folder, asked))
+    return results
 
 
 def write(
@@ -28,11 +44,10 @@ def write(
 ) -> list[Path]:
     """Writes the five files; bar(total) makes a progress bar for the samples that are drawn.
 
-    samples   so many of each setting are shown at most, all that were kept unless given
+    samples   so many of each setting are shown at most
     """
     from .webpage import webpage
 
-    out.mkdir(parents=True, exist_ok=True)
     made = {
         "results.csv": spreadsheet(results),
         "losses.md": f"# {piped(results.name)}\n\n{losses(results).markdown().strip()}\n",
@@ -50,11 +65,11 @@ def draw(results: Results, folder: Path) -> list[Path]:
     from geoshrink.page import drawing
 
     from .charts import first_chart
+    from .contests import chosen
 
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
     for setting in results.settings:
-        chart = first_chart(setting)
+        chart = first_chart(setting, chosen(setting, results.ours))
         if chart is not None:
             name = re.sub(r"[^a-z0-9.]+", "-", setting.title.lower()).strip("-")
             written.append(folder / f"{name}.svg")

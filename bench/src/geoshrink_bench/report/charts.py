@@ -3,126 +3,93 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from geoshrink.page import Choice, Section, Series
 
-from ..summary import measure_of
-from .ranking import chosen
 from .results import Cell, Setting
-from .score import Score
-from .tables import REFERENCE
+from .tables import PAPER, SPEEDUP
+from .words import REFERENCE
 
 Cost = Callable[[Cell], float | None]
+Points = dict[str, list[tuple[float, float]]]
+EVALUATIONS = "network evaluations"
+COSTS: dict[str, Cost] = {
+    EVALUATIONS: lambda cell: None if math.isnan(cell.evaluations) else cell.evaluations,
+    "seconds": lambda cell: cell.median,
+    "speed-up, ×": lambda cell: cell.speedup,
+}
 
 
-def evaluations(cell: Cell) -> float | None:
-    return None if math.isnan(cell.evaluations) else cell.evaluations
-
-
-def seconds(cell: Cell) -> float | None:
-    return statistics.median(cell.seconds) if cell.seconds else None
-
-
-def charts(setting: Setting) -> list[Section]:
-    """Each metric against evaluations and, where there are latencies, seconds; then the traces."""
-    shown = chosen(setting)
-    order = [*shown, *(label for label in setting.labels if label not in shown)]
-    found: list[Section] = []
-    for metric in setting.metrics:
-        for reference in setting.references:
-            found.append(
-                pareto(setting, metric, reference, order, shown, evaluations, "network evaluations")
-            )
-        if setting.references and any(cell.seconds for cell in setting.cells):
-            first = setting.references[0]
-            found.append(pareto(setting, metric, first, order, shown, seconds, "seconds"))
+def charts(setting: Setting, shown: Sequence[str]) -> list[Section]:
+    """Each metric against evaluations and, where they are known, seconds and the speed-up; then the
+    traces.
+    """
+    found = [
+        pareto(setting, metric, reference, shown, cost)
+        for metric in setting.metrics
+        for reference, cost in [
+            *((reference, EVALUATIONS) for reference in setting.references),
+            *((setting.references[0], cost) for cost in list(COSTS)[1:] if setting.references),
+        ]
+    ]
     if any(cell.result.get("trace") for cell in setting.cells):
-        found.append(traces(setting, order, shown))
-    return found
+        found.append(traces(setting, shown))
+    return [chart for chart in found if chart.series]
 
 
-def first_chart(setting: Setting) -> Choice | None:
+def first_chart(setting: Setting, shown: Sequence[str]) -> Choice | None:
     """The first metric against evaluations, titled by the setting."""
     if not setting.metrics or not setting.references:
         return None
-    shown = chosen(setting)
-    metric, reference = setting.metrics[0], setting.references[0]
-    chart = pareto(setting, metric, reference, shown, shown, evaluations, "network evaluations")
-    return replace(chart, title=setting.title) if chart.series else None
+    metric = next(iter(setting.metrics))
+    chart = pareto(setting, metric, setting.references[0], shown, EVALUATIONS)
+    drawn = [each for each in chart.series if each.label in shown]
+    return replace(chart, title=setting.title, series=drawn) if drawn else None
 
 
 def pareto(
-    setting: Setting,
-    metric: str,
-    reference: str,
-    order: Sequence[str],
-    shown: Sequence[str],
-    cost: Cost,
-    cost_name: str,
+    setting: Setting, metric: str, reference: str, shown: Sequence[str], cost: str
 ) -> Choice:
-    series = []
-    for label in order:
-        points = []
-        for budget in setting.budgets:
-            cell = setting.at.get((label, budget))
-            score = cell.score(metric, reference) if cell else None
-            paid = cost(cell) if cell else None
-            if isinstance(score, Score) and paid is not None and math.isfinite(score.mean):
-                points.append((paid, score.mean))
-        points.sort()
-        series.append(Series(label, [x for x, _ in points], [y for _, y in points]))
-    caption = "Identical to the reference has no finite value, and no point."
-    measure = measure_of(metric)
-    return choice(
-        f"{measure.name} to {REFERENCE[reference]}, by {cost_name.split()[-1]}",
-        series,
-        cost_name,
-        measure.heading,
-        shown,
-        caption if any_identical(setting, metric, reference) else "",
-    )
+    """Beside the speed-up, the paper's own points, too."""
+    lines: Points = {}
+    identical = False
+    for cell in setting.cells:
+        mean, paid = cell.mean(metric, reference), COSTS[cost](cell)
+        identical |= mean is not None and math.isinf(mean)
+        if mean is not None and paid is not None and math.isfinite(mean):
+            lines.setdefault(cell.label, []).append((paid, mean))
+        if cost.startswith("speed-up") and SPEEDUP in cell.paper and metric in cell.paper:
+            points = lines.setdefault(f"{cell.label}, {PAPER}", [])
+            points.append((cell.paper[SPEEDUP], cell.paper[metric]))
+    measure, spoken = setting.metrics[metric], cost.split(",")[0].split()[-1]
+    title = f"{measure.name} to {REFERENCE[reference]}, by {spoken}"
+    caption = "Identical to the reference has no finite value, and no point." if identical else ""
+    return choice(title, lines, cost, measure.heading, shown, caption)
 
 
 def choice(
-    title: str,
-    series: Sequence[Series],
-    x_label: str,
-    y_label: str,
-    shown: Sequence[str],
-    caption: str,
+    title: str, lines: Points, x_label: str, y_label: str, shown: Sequence[str], caption: str
 ) -> Choice:
-    """Only lines with a point are offered."""
-    drawn = [each for each in series if each.points()]
-    labels = [each.label for each in drawn]
-    return Choice(
-        title,
-        drawn,
-        x_label,
-        y_label,
-        caption,
-        chosen=[label for label in shown if label in labels],
-    )
+    """Only lines with a point are offered, those first that are shown."""
+    order = [*(k for k in shown if k in lines), *(k for k in lines if k not in shown)]
+    series = [Series(k, *map(list, zip(*sorted(lines[k])))) for k in order]
+    first = [label for label in order if label in shown] or order[:1]
+    return Choice(title, series, x_label, y_label, caption, chosen=first)
 
 
-def any_identical(setting: Setting, metric: str, reference: str) -> bool:
-    scores = (cell.score(metric, reference) for cell in setting.cells)
-    return any(isinstance(score, Score) and math.isinf(score.mean) for score in scores)
-
-
-def traces(setting: Setting, order: Sequence[str], shown: Sequence[str]) -> Choice:
+def traces(setting: Setting, shown: Sequence[str]) -> Choice:
     """How far the state is from the full run's at the stages where the network was asked."""
-    series = []
-    for label in order:
+    lines: Points = {}
+    for label in setting.labels:
         cell = setting.at.get((label, setting.first_budget))
         trace = (cell.result.get("trace") if cell else None) or []
         points = [(n, 100 * error) for n, error in enumerate(trace) if error is not None]
-        series.append(Series(label, [n for n, _ in points], [e for _, e in points]))
+        lines |= {label: points} if points else {}
     return choice(
         f"Error along the way, B = {setting.first_budget}",
-        series,
+        lines,
         "stage",
         "‖x − x of the full run‖ / ‖x of the full run‖, %",
         shown,

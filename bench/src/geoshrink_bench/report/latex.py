@@ -8,9 +8,10 @@ from itertools import groupby
 
 from geoshrink.page import Table
 
-from .losses import losses
+from .overview import losses
 from .results import Results
-from .tables import REFERENCE, quality
+from .tables import tables_of
+from .words import REFERENCE
 
 POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 SIGNS = {
@@ -30,18 +31,14 @@ def latex(results: Results) -> str:
     parts = [
         comment(f"{results.name}: made by geoshrink bench report."),
         comment("The preamble needs \\usepackage{booktabs,textcomp}."),
+        *(comment(setting.about) for setting in results.settings if setting.about),
     ]
     lost = losses(results)
-    if lost.rows:
-        parts.append(tabular(lost))
+    tables = [lost] if lost.rows else []
     for reference in REFERENCE:
         for setting in results.settings:
-            if reference in setting.references:
-                parts += [
-                    tabular(quality(results, setting, metric, reference))
-                    for metric in setting.metrics
-                ]
-    return "\n\n".join(parts) + "\n"
+            tables += tables_of(results, setting, reference)
+    return "\n\n".join([*parts, *map(tabular, tables)]) + "\n"
 
 
 def comment(text: str) -> str:

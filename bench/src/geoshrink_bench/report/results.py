@@ -1,114 +1,135 @@
-"""What a report is made of: cells, the settings they belong to, and what was left out."""
+"""What a report is made of: one row for each method in each setting, whatever it ran on."""
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..methods.base import SLACK as SLACK
-from ..metrics.base import is_current
-from ..metrics.zoo import metrics_of
-from ..setting import REFERENCES
-from ..suite import Suite
-from ..summary import label_of, measure_of, title_of
+from ..methods.base import SLACK
+from ..methods.ours import FORMS
+from ..samples import Sample
 from .score import Score
+from .words import DONE, NOT_RUN, Measure, titled
 
 Spec = dict[str, Any]
-DONE, FAILED, NOT_RUN, SKIPPED = "done", "failed", "not run", "skipped"
 
 
 @dataclass
 class Cell:
-    """One method at one budget in one setting: what was asked for, and what came of it."""
+    """One method as a suite sets it, in one setting: what was asked for, and what came of it.
 
-    spec: Spec
+    note        how the paper writes the method's setting
+    paper       the numbers that the paper gives
+    result      the facts of the outcome: evaluations, forwards, held, …
+    scores      by metric and reference: a score, or "word: why there is none"
+    each        by metric: the distances of single samples to the full run
+    timing      the status of its latency cell, where the suite asks for one
+    """
+
+    method: str
+    options: Spec = field(default_factory=dict)
+    budget: int | None = None
+    note: str = ""
+    paper: Mapping[str, float] = field(default_factory=dict)
     status: str = NOT_RUN
     reason: str = ""
+    spec: Spec = field(default_factory=dict)
     result: Spec = field(default_factory=dict)
+    scores: dict[tuple[str, str], Score | str] = field(default_factory=dict)
+    each: dict[str, list[Any]] = field(default_factory=dict)
     folder: Path = Path()
     made: float = 0.0  # when
-    timing: str = ""  # the status of its latency cell, where the suite asks for one
-    seconds: list[float] = field(default_factory=list)  # of that
-    on: str = ""  # the device of that
+    timing: str = ""
+    seconds: list[float] = field(default_factory=list)
+    on: str = ""  # the device of those
     timed: float = 0.0  # when
-    scores: dict[tuple[str, str], Score | str] = field(default_factory=dict)  # as they are asked
+    speedup: float | None = None
 
     @property
     def label(self) -> str:
-        return label_of(self.spec)
+        return titled(self.method, self.options, note=self.note)
 
     @property
-    def budget(self) -> int:
-        return self.spec["budget"]
+    def title(self) -> str:
+        return titled(self.method, self.options, self.budget, self.note)
 
     @property
     def evaluations(self) -> float:
-        return self.result.get("evaluations", float("nan"))
+        return self.result.get("evaluations", math.nan)
 
     @property
     def competes(self) -> bool:
         """Whether it kept to the budget."""
-        return self.evaluations <= SLACK * self.budget
+        return self.budget is None or self.evaluations <= SLACK * self.budget
 
-    def score(self, metric: str, reference: str) -> Score | str:
+    @property
+    def median(self) -> float | None:
+        """Seconds."""
+        return statistics.median(self.seconds) if self.seconds else None
+
+    def score(self, metric: str, reference: str = "full") -> Score | str:
         """The score, or why there is none."""
-        at = metric, reference
-        if at not in self.scores:
-            self.scores[at] = self.score_at(*at)
-        return self.scores[at]
+        return self.scores.get((metric, reference), self.status if self.status != DONE else NOT_RUN)
 
-    def score_at(self, metric: str, reference: str) -> Score | str:
-        if self.status != DONE:
-            return self.status
-        found = self.result.get("scores", {}).get(metric, {}).get(reference)
-        measure = measure_of(metric)
-        if found is None or (
-            measure.version and not is_current(self.result, metric, measure.version)
-        ):
-            return NOT_RUN
-        if isinstance(found, str):
-            return found if found.startswith(SKIPPED) else f"{SKIPPED}: {found}"
-        return Score.of(found, self.spec["setting"]["seeds"], measure.better == "higher")
+    def mean(self, metric: str, reference: str = "full") -> float | None:
+        found = self.score(metric, reference)
+        return found.mean if isinstance(found, Score) else None
+
+
+@dataclass(frozen=True)
+class Shot:
+    """What one method made of some subjects; a score in words for some of them."""
+
+    title: str
+    group: str
+    samples: Mapping[str, Sample]
+    scores: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class Setting:
-    """The cells of one model at one guidance, shift, length."""
+    """The cells of one case: a model at one guidance, shift and length, or a checkpoint.
 
+    model, spec     what the case is, by the names of the spreadsheet's columns
+    about, notes    sentences to read before and after its tables
+    facts           (what, value): where the numbers come from
+    """
+
+    title: str
+    model: str
     spec: Spec
     cells: list[Cell]
+    metrics: dict[str, Measure]
+    references: list[str]
+    about: str = ""
+    notes: list[str] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    label: str = ""  # of the table, in the paper
 
     def __post_init__(self) -> None:
         self.at = {(cell.label, cell.budget): cell for cell in self.cells}
         self.labels = list(dict.fromkeys(cell.label for cell in self.cells))
-        self.first_budget = self.cells[0].budget
-        self.budgets = sorted({cell.budget for cell in self.cells})
-        done = [cell.result.get("scores", {}) for cell in self.cells if cell.status == DONE]
-        known = [metric.name for metric in metrics_of(self.model)]
-        found = [name for scores in done for name in scores]
-        self.metrics = list(dict.fromkeys([*known, *found]))
-        there = {name for scores in done for by in scores.values() for name in by}
-        self.references = [name for name in REFERENCES if name in there]
+        self.budgets = sorted({cell.budget for cell in self.cells if cell.budget is not None})
+        self.first_budget = next((c.budget for c in self.cells if c.budget is not None), None)
 
-    @property
-    def model(self) -> str:
-        return self.spec["model"]
-
-    @property
-    def title(self) -> str:
-        return title_of(self.spec)
+    def shots(self, most: int | None, chosen: list[str]) -> Iterator[Shot]:
+        """The samples that were kept: the references, then the methods, the chosen ones first."""
+        return iter(())
 
 
 @dataclass
 class Results:
     """Everything a report is made of."""
 
-    suites: list[tuple[Path, Suite]]
+    suites: list[tuple[Path, Any]]
     settings: list[Setting]
-    damaged: list[Path]
-    left_out: list[str]  # sentences
+    damaged: list[Path] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # sentences
 
     @property
     def cells(self) -> list[Cell]:
@@ -126,3 +147,8 @@ class Results:
     def calibrated(self) -> set[str]:
         """The methods that need runs of the model beforehand, as their cells say."""
         return {cell.label for cell in self.cells if cell.result.get("calibrated")}
+
+    @cached_property
+    def ours(self) -> set[str]:
+        """The forms of ours, with whatever options."""
+        return {cell.label for cell in self.cells if cell.method in FORMS}

@@ -9,29 +9,35 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from ..forwards import forwards_of
-from ..setting import REFERENCES
-from ..summary import measure_of
-from .results import DONE, Cell, Results, Setting
+from .results import Cell, Results, Setting
 from .score import Score
+from .tables import SPEEDUP
+from .words import DONE, REFERENCE
 
-SETTING = ("model", "steps", "guidance", "shift", "interval", "lengths", "samples", "seeds")
+SETTING = (
+    *("model", "steps", "guidance", "shift", "interval", "lengths", "samples", "seeds"),
+    *("precision",),
+)
 COLUMNS = (
     *SETTING,
-    *("precision", "method", "options", "budget", "metric", "unit", "better", "reference"),
-    *("status", "mean", "sd", "identical", "count", "evaluations", "forwards", "evaluated"),
-    *("held_bytes", "prepared_s", "seconds", "seconds_iqr", "timed_on", "calibrated", "adaptive"),
-    *("competes", "made_on", "torch", "weights", "version"),
+    *("method", "setting", "options", "budget", "metric", "unit", "better", "reference"),
+    *("status", "mean", "sd", "identical", "count", "paper", "evaluations", "forwards"),
+    *("evaluated", "held_bytes", "prepared_s", "seconds", "seconds_iqr", "speedup"),
+    *("paper_speedup", "timed_on", "calibrated", "adaptive", "competes", "made_on", "torch"),
+    *("weights", "version"),
 )
 
 
 def spreadsheet(results: Results) -> str:
     """CSV with a heading; lists are JSON, what is not known is empty, identical has mean inf.
 
+    setting     how the paper writes the method's options
     status      done, not run, failed: reason, or skipped: reason
     sd          over seeds of the seeds' means
     forwards    the evaluations, each counted once for every branch of guidance
-    seconds     median of the repeats of the latency cell, and its interquartile range
+    seconds     median of the repeats of the latency cell, and its interquartile range; of a
+                checkpoint, the mean of the loop
+    paper       the paper's own number
     """
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
@@ -43,56 +49,44 @@ def spreadsheet(results: Results) -> str:
 
 
 def rows_of(setting: Setting, cell: Cell) -> Iterator[dict[str, Any]]:
-    common = dict(of_spec(cell), **of_result(cell), **of_seconds(cell))
-    for metric in setting.metrics:
-        measure = measure_of(metric)
+    common = of_cell(setting, cell)
+    for metric, measure in setting.metrics.items():
         names = dict(metric=metric, unit=measure.unit, better=measure.better)
-        for reference in setting.references or REFERENCES:
+        names |= dict(paper=cell.paper.get(metric))
+        for reference in setting.references or REFERENCE:
             score = cell.score(metric, reference)
-            yield dict(common, **names, reference=reference, **of_score(score, cell))
+            yield dict(common, **names, reference=reference, **of_score(score))
 
 
-def of_spec(cell: Cell) -> dict[str, Any]:
-    spec = cell.spec
-    setting = {key: plain(spec["setting"].get(key)) for key in (*SETTING, "precision")}
-    made = {key: spec.get(key) for key in ("weights", "version")}
+def of_cell(setting: Setting, cell: Cell) -> dict[str, Any]:
+    result, made = cell.result, cell.result.get("made", {})
     return dict(
-        setting, method=spec["method"], options=plain(spec["options"]), budget=cell.budget, **made
-    )
-
-
-def of_result(cell: Cell) -> dict[str, Any]:
-    if cell.status != DONE:
-        return {}
-    result = cell.result
-    known = {key: result.get(key) for key in ("calibrated", "adaptive", "evaluations")}
-    made = result.get("made", {})
-    return dict(
-        known,
-        forwards=forwards_of(cell.spec, result),
+        {key: plain(setting.spec.get(key)) for key in SETTING},
+        method=cell.method,
+        setting=cell.note,
+        options=plain(cell.options),
+        budget=cell.budget,
+        **{key: cell.spec.get(key) for key in ("weights", "version")},
+        **{key: result.get(key) for key in ("calibrated", "adaptive", "evaluations", "forwards")},
         evaluated=plain(result.get("evaluated")),
         held_bytes=result.get("held"),
         prepared_s=result.get("prepared"),
-        competes=cell.competes,
+        competes=cell.competes if result else None,
         made_on=made.get("on"),
         torch=made.get("torch"),
+        seconds=cell.median,
+        seconds_iqr=spread(cell.seconds) if cell.seconds else None,
+        timed_on=cell.on or None,
+        speedup=cell.speedup,
+        paper_speedup=cell.paper.get(SPEEDUP),
     )
 
 
-def of_seconds(cell: Cell) -> dict[str, Any]:
-    if not cell.seconds:
-        return {}
-    return dict(
-        seconds=statistics.median(cell.seconds), seconds_iqr=spread(cell.seconds), timed_on=cell.on
-    )
-
-
-def of_score(score: Score | str, cell: Cell) -> dict[str, Any]:
+def of_score(score: Score | str) -> dict[str, Any]:
     if isinstance(score, str):
-        return dict(status=f"{score}: {cell.reason}" if cell.reason else score)
-    return dict(
-        status=DONE, mean=score.mean, sd=score.sd, identical=score.identical, count=score.count
-    )
+        return dict(status=score)
+    numbers = {key: getattr(score, key) for key in ("mean", "sd", "identical", "count")}
+    return dict(numbers, status=DONE)
 
 
 def spread(seconds: list[float]) -> float:

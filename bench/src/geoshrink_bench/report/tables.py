@@ -1,33 +1,33 @@
-"""The tables, which every format shares."""
+"""The tables of one setting, which every format shares."""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections import Counter
 from collections.abc import Sequence
 
 from geoshrink.page import Column, Shown, Table
+from geoshrink.page.table import Cell as Entry
 
-from ..summary import measure_of
-from ..zoo.recipes import RECIPES
-from .ranking import contests
-from .results import DONE, FAILED, NOT_RUN, SLACK, Cell, Results, Setting
+from .overview import digits_for, kind_of
+from .results import Cell, Results, Setting
 from .score import Score
+from .words import NOT_RUN, REFERENCE
 
-REFERENCE = {"full": "the full run", "converged": "the converged flow"}
-FREE, CALIBRATED = "calibration-free", "calibrated"
+PAPER, SPEEDUP, OWN = "paper", "speedup", "its own setting"
 
 
-def digits_for(means: Sequence[float]) -> int:
-    """Decimals that tell means of this size apart."""
-    largest = max((abs(mean) for mean in means if math.isfinite(mean)), default=10.0)
-    return 2 if largest >= 10 else 3 if largest >= 1 else 4
+def tables_of(results: Results, setting: Setting, reference: str) -> list[Table]:
+    """Beside the paper's numbers, or a table for each metric."""
+    if setting.label:
+        return [beside(setting)] if reference == "full" else []
+    if reference not in setting.references:
+        return []
+    return [quality(results, setting, metric, reference) for metric in setting.metrics]
 
 
 def quality(results: Results, setting: Setting, metric: str, reference: str) -> Table:
     """Methods × budgets: mean ± sd over seeds, best in bold among the methods of a kind."""
-    measure = measure_of(metric)
+    measure = setting.metrics[metric]
     found = {at: cell.score(metric, reference) for at, cell in setting.at.items()}
     digits = digits_for([score.mean for score in found.values() if isinstance(score, Score)])
     timed = any(cell.seconds for cell in setting.cells)
@@ -37,16 +37,11 @@ def quality(results: Results, setting: Setting, metric: str, reference: str) -> 
         if all(c is None or found[label, c.budget] == NOT_RUN for c in cells):
             waiting.append(label)
             continue
-        row = [
-            label,
-            *(shown(c, found.get((label, c.budget)), digits) if c else None for c in cells),
-        ]
+        row = [label, *(c and shown(c, found[label, c.budget], digits) for c in cells)]
         row.append(max((c.result["held"] / 2**20 for c in cells if c and c.result), default=None))
         if timed:
-            times = [statistics.median(c.seconds) for c in cells if c and c.seconds]
-            row.append(times[0] if times else None)
-        row.append(CALIBRATED if label in results.calibrated else FREE)
-        rows.append(row)
+            row.append(next((c.median for c in cells if c and c.seconds), None))
+        rows.append([*row, kind_of(results, label)])
     columns = [
         Column("method"),
         *(Column(f"B = {b}", better=measure.better, digits=digits) for b in setting.budgets),
@@ -64,56 +59,91 @@ def quality(results: Results, setting: Setting, metric: str, reference: str) -> 
     )
 
 
-def shown(cell: Cell, score: Score | str | None, digits: int) -> Shown:
+def shown(cell: Cell, score: Score | str, digits: int) -> Shown:
     """A score with its spread; the runs of the network where they are not the budget."""
     if not isinstance(score, Score):
-        return Shown(math.nan, (score or NOT_RUN).split(":")[0])
+        return Shown(math.nan, score.split(":")[0])
     text = score.text(digits)
-    if abs(cell.evaluations - cell.budget) > 1e-9:
+    if abs(cell.evaluations - (cell.budget or 0)) > 1e-9:
         text += f" ({cell.evaluations:.3g} runs)"
     return Shown(score.mean, text, cell.competes)
 
 
-def wins(results: Results, reference: str) -> Table:
-    """For each model: in how many contests (setting × budget × metric) each method is the best."""
-    counts: Counter[tuple[str, str]] = Counter()
-    totals: Counter[str] = Counter()
-    undecided = 0
-    for setting, best in contests(results, reference):
-        if best is None:
-            undecided += 1
-            continue
-        totals[setting.model] += 1
-        counts.update((label, setting.model) for label in best)
-    models = [name for name in RECIPES if name in totals]
-    labels = dict.fromkeys(label for label, _ in counts)
-    sums = {label: sum(counts[label, m] for m in models) for label in labels}
+def beside(setting: Setting) -> Table:
+    """Methods × metrics, each beside the paper's own number.
+
+    Best in bold: of all rows, or of those with one budget where there are several. What is missing
+    has a number in brackets; the caption says why.
+    """
+    several = len(setting.budgets) > 1
+    cells = sorted(setting.cells, key=lambda c: c.budget or 0) if several else setting.cells
+    columns = [Column("method"), *([Column("contest")] if several else [])]
+    columns += [Column("NFE"), Column("speed-up"), Column(PAPER)]
+    digits = {}
+    for name, measure in setting.metrics.items():
+        digits[name] = decimals([m for c in cells if (m := c.mean(name)) is not None])
+        columns.append(Column(name, measure.unit, measure.better, digits[name]))
+        columns.append(Column(PAPER))
+    notes: list[str] = []
+    rows = [row_of(cell, digits, several, notes) for cell in cells]
+    why = "; ".join(f"({i}) {note}" for i, note in enumerate(notes, 1))
+    caption = (
+        f"Mean ± sd over seeds, and beside it the paper's own number ({setting.label}). NFE: "
+        "stages at which the whole network ran, or as much work. Speed-up: seconds of the "
+        "sampling loop alone, without encoding and decoding."
+    )
     return Table(
-        f"Who is nearest to {REFERENCE[reference]}",
-        [
-            Column("best in"),
-            *(Column(m, f"of {totals[m]}", digits=0) for m in models),
-            Column("all", f"of {sum(totals.values())}", digits=0),
-            Column("kind"),
-        ],
-        [
-            [
-                label,
-                *(counts[label, m] or None for m in models),
-                sums[label],
-                CALIBRATED if label in results.calibrated else FREE,
-            ]
-            for label in sorted(labels, key=lambda label: -sums[label])
-        ],
-        caption="In how many of the contests (setting, budget, metric) a method has the best mean. "
-        f"Who runs the network more than {SLACK:g} times the budget does not compete."
-        + (f" Not counted: {undecided} in which methods have yet to run." if undecided else ""),
+        f"{setting.title}: measured, beside the paper",
+        columns,
+        rows,
+        caption=f"{caption} {why}".strip(),
+        group_by=1 if several else None,
     )
 
 
-def counted(results: Results) -> str:
-    """ "150 of 200 cells, 3 failed"."""
-    count = Counter(cell.status for cell in results.cells)
-    text = f"{count[DONE]} of {len(results.cells)} cells"
-    more = [f"{count[status]} {status}" for status in (FAILED, NOT_RUN) if count[status]]
-    return ", ".join([text, *more])
+def row_of(cell: Cell, digits: dict[str, int], several: bool, notes: list[str]) -> list[Entry]:
+    full = cell.method == "full"
+    row: list[Entry] = [cell.title]
+    if several:
+        row.append(cell.method if full else f"B = {cell.budget}" if cell.budget else OWN)
+    calls = noted(number(cell.evaluations), cell.result.get("reasons", ()), notes)
+    speedup = math.nan if cell.speedup is None else cell.speedup
+    row += [Shown(cell.evaluations, calls), Shown(speedup, number(speedup, "×"))]
+    row.append(published(cell, SPEEDUP, "×"))
+    competes = not full and not (several and cell.budget is None) and cell.competes
+    for name in digits:
+        score = cell.score(name)
+        if isinstance(score, Score):
+            row.append(Shown(score.mean, score.text(digits[name]), competes))
+        else:
+            word, _, reason = score.partition(": ")
+            row.append(Shown(math.nan, noted(word, [reason] if reason else [], notes)))
+        row.append(published(cell, name))
+    return row
+
+
+def decimals(means: Sequence[float]) -> int:
+    """Decimals needed to show four significant digits of the least mean.
+
+    >>> decimals([21.6, 18.2]), decimals([4e-7, 0.0])
+    (2, 10)
+    """
+    least = min((abs(mean) for mean in means if mean and math.isfinite(mean)), default=1.0)
+    return max(0, 3 - math.floor(math.log10(least)))
+
+
+def number(value: float, unit: str = "") -> str:
+    return "–" if math.isnan(value) else f"{value:.4g}{unit}"
+
+
+def published(cell: Cell, name: str, unit: str = "") -> Shown | None:
+    value = cell.paper.get(name)
+    return None if value is None else Shown(value, f"{value:g}{unit}")
+
+
+def noted(text: str, reasons: Sequence[str], notes: list[str]) -> str:
+    """The text with the numbers of the notes that hold the reasons."""
+    for reason in reasons:
+        if reason not in notes:
+            notes.append(reason)
+    return text + "".join(f" ({notes.index(reason) + 1})" for reason in reasons)

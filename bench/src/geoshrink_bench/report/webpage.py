@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from geoshrink.page import Column, Folded, Page, Section, Table
 from geoshrink.page.markup import element
 
-from ..summary import measure_of
+from .about import facts, lead, missing
 from .charts import charts
-from .duels import duels
-from .facts import facts, lead
-from .glance import glance
-from .losses import losses
-from .missing import missing
-from .results import DONE, Results, Setting
-from .samples import look, shown_cells
-from .tables import REFERENCE, quality, wins
+from .contests import chosen
+from .looks import look
+from .overview import overview
+from .results import Results, Setting
+from .tables import tables_of
+from .words import DONE, REFERENCE
+
+FIRST = 2  # charts that are not folded away
 
 
 @dataclass(frozen=True)
@@ -33,37 +33,47 @@ class Code:
 
 
 def webpage(results: Results, bar: Callable[[int], Any], samples: int | None = None) -> Page:
-    references = [r for r in REFERENCE if any(r in s.references for s in results.settings)]
-    sections: list[Section] = []
-    tables = [losses(results), glance(results), duels(results)]
-    tables += [wins(results, r) for r in references]
-    sections += [table for table in tables if table.rows]
-    looks = {s.model: s for s in reversed(results.settings) if shown_cells(s)}
-    with bar(sum(len(shown_cells(setting)) for setting in looks.values())) as progress:
+    """Samples are shown of the first setting of each model that kept some."""
+    sections: list[Section] = list(overview(results))
+    seen: set[str] = set()
+    with bar(sum(len(setting.cells) for setting in results.settings)) as progress:
         tick = progress.update if progress else lambda: None
         for setting in results.settings:
-            seen = look(setting, tick, samples) if looks.get(setting.model) is setting else []
-            sections.append(of_setting(results, setting, seen))
+            shown = chosen(setting, results.ours)
+            looked = [] if setting.model in seen else look(setting, shown, samples, tick)
+            seen |= {setting.model} if looked else set()
+            sections.append(of_setting(results, setting, charts(setting, shown), looked))
     lost = missing(results)
     if lost.rows:
         sections.append(Folded(lost.title, [lost], f"{len(lost.rows)} rows"))
-    sections.append(origin(results))
-    return Page(results.name, lead(results), sections, "Made by `geoshrink bench report`.")
+    about = [lead(results), *(setting.about for setting in results.settings)]
+    text = "\n\n".join(part for part in about if part)
+    return Page(
+        results.name, text, [*sections, origin(results)], "Made by `geoshrink bench report`."
+    )
 
 
-def of_setting(results: Results, setting: Setting, seen: Sequence[Section]) -> Folded:
+def of_setting(
+    results: Results, setting: Setting, drawn: list[Section], looked: list[Any]
+) -> Folded:
     tables = [
-        replace(
-            quality(results, setting, metric, reference),
-            title=f"{measure_of(metric).heading}, to {REFERENCE[reference]}",
-        )
-        for metric in setting.metrics
+        replace(table, title=table.title.removeprefix(f"{setting.title}: ") + to)
         for reference in setting.references
+        for to in ("" if setting.label else f", to {REFERENCE[reference]}",)
+        for table in tables_of(results, setting, reference)
     ]
+    notes = Table("Notes", [Column("note")], [[note] for note in setting.notes])
+    rest = Folded("The other plots", drawn[FIRST:], f"{len(drawn) - FIRST} plots")
     count = sum(cell.status == DONE for cell in setting.cells)
     return Folded(
         setting.title,
-        [*charts(setting), *seen, *tables],
+        [
+            *drawn[:FIRST],
+            *looked,
+            *tables,
+            *([rest] if drawn[FIRST:] else []),
+            *([notes] if setting.notes else []),
+        ],
         f"{count} of {len(setting.cells)} cells",
         open=setting is results.settings[0],
     )

@@ -1,0 +1,70 @@
+"""The words of the tables: how a method, a setting and a metric are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+REFERENCE = {"full": "the full run", "converged": "the converged flow"}
+FREE, CALIBRATED = "calibration-free", "calibrated"
+DONE, FAILED, NOT_RUN, SKIPPED = "done", "failed", "not run", "skipped"
+
+
+class Measure(NamedTuple):
+    """How a metric is shown; `better` is None where the metric is not known here."""
+
+    name: str
+    unit: str = ""
+    better: Literal["higher", "lower"] | None = None
+    version: str | None = None
+
+    @classmethod
+    def of(cls, metric: Any, name: str = "") -> Measure:
+        """From anything that has a name, a unit, a direction and a version."""
+        better = "higher" if metric.higher else "lower"
+        return cls(name or metric.name, metric.unit, better, metric.version)
+
+    @property
+    def heading(self) -> str:
+        arrow = {"higher": " ↑", "lower": " ↓", None: ""}[self.better]
+        return f"{self.name}, {self.unit}{arrow}" if self.unit else f"{self.name}{arrow}"
+
+
+def titled(
+    method: str, options: Mapping[str, Any], budget: int | None = None, note: str = ""
+) -> str:
+    """A method with its options, or with the note that stands for them, and its budget.
+
+    >>> titled("FORA", {"interval": 3}, 10), titled("FORA", {"interval": 3}, note="N = 3")
+    ('FORA (interval 3), B = 10', 'FORA, N = 3')
+    """
+    given = ", ".join(f"{name} {value}" for name, value in options.items())
+    label = f"{method}, {note}" if note else f"{method} ({given})" if given else method
+    return label if budget is None else f"{label}, B = {budget}"
+
+
+def title_of(setting: Mapping[str, Any]) -> str:
+    """Of a model of the zoo at one guidance, shift and length."""
+    text = f"{setting['model']}, {setting['steps']} steps, guidance {guidance_of(setting, False)}"
+    text += f", shift {shift_of(setting)}"
+    if setting["interval"]:
+        text += " for σ in [{:g}, {:g}]".format(*setting["interval"])
+    if setting["lengths"]:
+        text += f", lengths {' and '.join(map(str, setting['lengths']))}"
+    return text
+
+
+def guidance_of(setting: Mapping[str, Any], interval: bool = True) -> str:
+    text = f"{setting['guidance']:g}"
+    if interval and setting["interval"]:
+        text += " for σ in [{:g}, {:g}]".format(*setting["interval"])
+    return text
+
+
+def shift_of(setting: Mapping[str, Any]) -> str:
+    shift = setting["shift"]
+    return " and ".join(f"{s:g}" for s in (shift if isinstance(shift, list) else [shift]))
+
+
+def many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -1,0 +1,244 @@
+"""Reads the cells of suites on the zoo, beside those that the suites ask for.
+
+No weights are needed: a folder can be read on any machine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..cases.zoo import REFERENCES, reference_key
+from ..cases.zoo_case import forwards_of
+from ..cases.zoo_suite import ZooSuite
+from ..metrics.base import is_current
+from ..metrics.zoo import OF_MODEL, PICTURES, metrics_of
+from ..samples import read_samples
+from ..store import Store
+from ..zoo.recipes import RECIPES
+from .results import Cell, Setting, Shot, Spec
+from .score import IDENTICAL, Score
+from .words import DONE, FAILED, NOT_RUN, SKIPPED, Measure, title_of
+
+KEY = ("setting", "budget", "method", "options")
+
+
+def key_of(spec: Spec) -> str:
+    """What a suite asks for, without what made it."""
+    return json.dumps([spec[k] for k in KEY], sort_keys=True)
+
+
+def key_of_setting(spec: Spec) -> str:
+    return json.dumps(spec["setting"], sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A cell's file, or that of a failure."""
+
+    path: Path
+    spec: Spec
+    content: Any  # the result, or the traceback
+    made: float
+
+    @property
+    def model(self) -> str:
+        return self.spec["setting"]["model"]
+
+    @property
+    def origin(self) -> tuple[Any, ...]:
+        """What else than the suite decides what a cell is."""
+        return tuple(self.spec.get(k) for k in ("weights", "version", "converged"))
+
+
+def settings_of(
+    suites: Sequence[tuple[Path, ZooSuite]], tick: Callable[[], Any]
+) -> tuple[list[Setting], list[Path], list[str]]:
+    """(the settings, the damaged files, sentences about what is left out); tick() after each cell.
+
+    Of cells that differ in weights, version or converged steps those of the newest are taken, for
+    each model: numbers of two models never stand in one table. A cell of a setting of the suite is
+    read and shown also where the suite does not ask for its method any more.
+    """
+    found: list[Found] = []
+    failures: list[Found] = []
+    damaged: list[Path] = []
+    for folder, _ in suites:
+        for path in Store(folder).files():
+            result = Store(folder).whole(path)
+            if result is None:
+                damaged.append(path)
+            else:
+                found.append(Found(path, content_of(path)["spec"], result, path.stat().st_mtime))
+            tick()
+        for path in sorted(folder.glob("*.error.json")):
+            content = content_of(path)
+            if content:  # half a message counts as not run
+                failures.append(Found(path, content["spec"], content["error"], 0.0))
+    if not found and not failures:
+        names = ", ".join(str(folder) for folder, _ in suites)
+        more = f" ({len(damaged)} are damaged)" if damaged else ""
+        raise ValueError(
+            f"{names} has no cells{more}: run `geoshrink bench resume {suites[0][0]}` first"
+        )
+    wanted = {key_of(spec): cell_of(spec) for _, suite in suites for spec in suite.cells()}
+    for spec in (spec for _, suite in suites for spec in suite.timed()):
+        wanted[key_of(spec)].timing = NOT_RUN
+    current, left_out = newest(found)
+    known = {key_of_setting(cell.spec) for cell in wanted.values()}
+    for f in current:
+        if f.spec["kind"] == "fidelity" and key_of_setting(f.spec) in known:
+            wanted.setdefault(key_of(f.spec), cell_of(f.spec))
+    strangers = sum(key_of(f.spec) not in wanted for f in current)
+    if strangers:
+        left_out.append(f"{strangers} cells that the suite does not ask for (any more)")
+    for f in (*failures, *current):
+        if key_of(f.spec) in wanted:
+            fill(wanted[key_of(f.spec)], f)
+    groups: dict[str, list[Cell]] = {}
+    for cell in wanted.values():
+        groups.setdefault(key_of_setting(cell.spec), []).append(cell)
+    return list(map(setting_of, groups.values())), damaged, left_out
+
+
+def content_of(path: Path) -> Spec:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return content if {"spec"} < set(content) else {}
+    except (ValueError, TypeError):
+        return {}
+
+
+def cell_of(spec: Spec) -> Cell:
+    return Cell(spec["method"], spec["options"], spec["budget"], spec=spec)
+
+
+def newest(found: list[Found]) -> tuple[list[Found], list[str]]:
+    """(the cells of each model's newest origin, a sentence for each model that has others)."""
+    latest: dict[str, Found] = {}
+    for f in found:
+        latest[f.model] = max(latest.get(f.model, f), f, key=lambda each: each.made)
+    current = [f for f in found if f.origin == latest[f.model].origin]
+    older = Counter(f.model for f in found if f.origin != latest[f.model].origin)
+    return current, [
+        f"{count} cells of {model} with other weights, version or converged steps than the newest"
+        for model, count in older.items()
+    ]
+
+
+def fill(cell: Cell, found: Found) -> None:
+    """The newest of several, of latencies and results alike; a failure where there is none."""
+    latency, failed = found.spec["kind"] == "latency", isinstance(found.content, str)
+    reason = (found.content.strip().splitlines() or [""])[-1] if failed else ""
+    if latency and found.made >= cell.timed:
+        cell.timing, cell.timed = f"{FAILED}: {reason}" if failed else DONE, found.made
+        if not failed:
+            cell.seconds, cell.on = found.content["seconds"], found.spec.get("on", "")
+    elif not latency and found.made >= cell.made:
+        cell.status, cell.reason = (FAILED, reason) if failed else (DONE, "")
+        cell.made, cell.folder = found.made, found.path.parent
+        if not failed:
+            cell.spec, cell.result = found.spec, {**found.content, **forwards(found)}
+
+
+def forwards(found: Found) -> Spec:
+    """The forwards of a cell from before cells said them.
+
+    Consecutive stages from the first that are not all stages are those of a short grid of its own.
+    """
+    result, setting = found.content, found.spec["setting"]
+    if "forwards" in result or "evaluated" not in result:
+        return {}
+    evaluated, steps = result["evaluated"], setting["steps"]
+    if set(evaluated) == set(range(len(set(evaluated)))):
+        steps = len(set(evaluated))
+    partial = result["evaluations"] - len(evaluated)
+    return dict(forwards=forwards_of(setting, evaluated, partial, steps))
+
+
+def measure_of(name: str) -> Measure:
+    every = (*PICTURES, *(m for each in OF_MODEL.values() for m in each))
+    return next((Measure.of(m.metric) for m in every if m.name == name), Measure(name))
+
+
+class ZooSetting(Setting):
+    def shots(self, most: int | None, chosen: list[str]) -> Iterator[Shot]:
+        """Every method at the first budget, the chosen ones at all."""
+        order = [*chosen, *(label for label in self.labels if label not in chosen)]
+        cells = [
+            cell
+            for budget in self.budgets
+            for label in order
+            if (cell := self.at.get((label, budget))) is not None
+            and cell.status == DONE
+            and (budget == self.first_budget or label in chosen)
+        ]
+        first = True
+        for cell in cells:
+            shot = self.shot(cell.title, f"B = {cell.budget}", cell, cell.spec, most)
+            if shot is not None and first:
+                yield from self.references_of(cell, most)
+                first = False
+            if shot is not None:
+                yield shot
+
+    def references_of(self, cell: Cell, most: int | None) -> Iterator[Shot]:
+        for name in REFERENCES:
+            steps = None if name == "full" else cell.spec["converged"]
+            key = reference_key(self.spec, cell.spec["weights"], steps)
+            shot = self.shot(name, "reference", cell, key, most)
+            if shot is not None:
+                yield shot
+
+    def shot(self, title: str, group: str, cell: Cell, spec: Spec, most: int | None) -> Shot | None:
+        kept = read_samples(Store(cell.folder).samples(spec))
+        if kept is None:
+            return None
+        subjects = [f"{label}, {i + 1}" for i, label in enumerate(kept.labels)][:most]
+        modality = RECIPES[self.model].modality
+        samples = {subject: kept.sample(i, modality) for i, subject in enumerate(subjects)}
+        measure = next(iter(self.metrics.values()))
+        each = cell.each.get(measure.name, []) if spec is cell.spec else []
+        return Shot(title, group, samples, {s: spoken(v, measure) for s, v in zip(subjects, each)})
+
+
+def spoken(value: float, measure: Measure) -> str:
+    return "identical" if value == IDENTICAL else f"{value:.3g} {measure.unit}".strip()
+
+
+def setting_of(cells: list[Cell]) -> Setting:
+    spec = cells[0].spec["setting"]
+    done = [cell.result.get("scores", {}) for cell in cells if cell.status == DONE]
+    known = [metric.name for metric in metrics_of(spec["model"])]
+    names = dict.fromkeys([*known, *(name for scores in done for name in scores)])
+    there = {name for scores in done for by in scores.values() for name in by}
+    metrics = {name: measure_of(name) for name in names}
+    for cell in cells:
+        score(cell, metrics)
+    references = [name for name in REFERENCES if name in there]
+    return ZooSetting(title_of(spec), spec["model"], spec, cells, metrics, references)
+
+
+def score(cell: Cell, metrics: dict[str, Measure]) -> None:
+    """What the cell's numbers say; those of another definition of a metric count as not run."""
+    for metric, measure in metrics.items():
+        found = cell.result.get("scores", {}).get(metric, {})
+        current = not measure.version or is_current(cell.result, metric, measure.version)
+        for reference in REFERENCES:
+            cell.scores[metric, reference] = said(cell, found.get(reference), measure, current)
+        full = found.get("full")
+        cell.each[metric] = full if isinstance(full, list) else []
+
+
+def said(cell: Cell, found: Any, measure: Measure, current: bool) -> Score | str:
+    if cell.status != DONE:
+        return f"{cell.status}: {cell.reason}" if cell.reason else cell.status
+    if found is None or not current:
+        return NOT_RUN
+    if isinstance(found, str):
+        return found if found.startswith(SKIPPED) else f"{SKIPPED}: {found}"
+    return Score.of(found, cell.spec["setting"]["seeds"], measure.better == "higher")

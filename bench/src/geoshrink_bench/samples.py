@@ -1,0 +1,141 @@
+"""What cells keep to be looked at and measured later: samples, in a file each or some in one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from .metrics import mesh
+from .store import put_tensors, tensors_in
+from .zoo.modalities import Audiovisual, Clips, Modality, Motion, Objects, Pictures, Sound
+
+DRAWN_WITH = ("rate", "fps", "parents", "joint_names")  # facts of the data that drawing needs
+#: The parts of a sample that a model of the zoo makes.
+PARTS: dict[type[Modality], tuple[str, ...]] = {
+    Pictures: ("frames",),
+    Clips: ("film",),
+    Sound: ("wave",),
+    Audiovisual: ("frames", "wave"),
+    Motion: ("joints",),
+    Objects: ("field",),
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One decoded sample: parts by name, and facts such as the rate of its sound.
+
+    frames      (frames, channels, height, width), bytes or numbers in [0, 1]; a picture has one
+    wave        (samples,) in float32, of `rate` per second
+    joints      (frames, joints, 3) in metres
+    field       signed distances on a cube
+    vertices, faces     of a mesh
+    centres     (n, 3) of Gaussians
+    """
+
+    parts: dict[str, Tensor]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> int | None:
+        return self.facts.get("rate")
+
+    def part(self, name: str) -> Tensor:
+        if name not in self.parts:
+            raise ValueError(f"the sample has {', '.join(self.parts)}, not {name}")
+        return self.parts[name]
+
+    @cached_property
+    def surface(self) -> Any:
+        """The mesh, as trimesh has it."""
+        import trimesh
+
+        return trimesh.Trimesh(self.part("vertices").numpy(), self.part("faces").numpy())
+
+    @cached_property
+    def views(self) -> Tensor:
+        """Pictures of the mesh, in [0, 1]."""
+        return mesh.render(self.surface)
+
+    def save(self, path: Path) -> None:
+        put_tensors(path, self.parts, json.dumps(self.facts))
+
+    @classmethod
+    def load(cls, path: Path) -> Sample | None:
+        """The sample of a file; None where it is missing or damaged."""
+        found = tensors_in(path)
+        if found is None:
+            return None
+        parts, texts = found
+        facts = json.loads(texts.get("about", "{}"))
+        if texts.get("rate"):  # as the first files said it
+            facts["rate"] = int(texts["rate"])
+        return cls(parts, facts)
+
+
+def write_samples(path: Path, case: Any, values: Sequence[Tensor], count: int) -> None:
+    """The first samples of a ZooCase in half precision, with what is needed to draw them without
+    the model.
+    """
+    known = case.model.facts.get("data", {})
+    about = dict(
+        labels=[case.model.classes[int(i)] for i in case.model.labels(case.labels[:count])],
+        lengths=case.lengths and list(case.lengths[:count]),
+        facts={key: known[key] for key in DRAWN_WITH if key in known},
+    )
+    tensors = {str(i): part[:count].half().cpu() for i, part in enumerate(values)}
+    put_tensors(path, tensors, json.dumps(about, ensure_ascii=False))
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Some samples of a model of the zoo: a tensor for each part, labels, lengths, facts."""
+
+    values: list[Tensor]
+    labels: list[str]
+    lengths: list[int] | None
+    facts: dict[str, Any]
+
+    def sample(self, i: int, modality: Modality) -> Sample:
+        parts = dict(zip(PARTS[type(modality)], (part[i] for part in self.values)))
+        if "film" in parts:
+            parts = {"frames": parts["film"].transpose(0, 1)}
+        elif "frames" in parts:
+            parts["frames"] = parts["frames"][None]
+        if "joints" in parts and self.lengths is not None:
+            parts["joints"] = parts["joints"][: self.lengths[i]]
+        return Sample(parts, self.facts)
+
+
+def read_samples(path: Path) -> Samples | None:
+    """None where they were not kept, or the file is damaged."""
+    found = tensors_in(path)
+    if found is None:
+        return None
+    tensors, texts = found
+    try:
+        about = json.loads(texts["about"])
+        values = [tensors[str(i)].float() for i in range(len(tensors))]
+        return Samples(values, about["labels"], about["lengths"], about["facts"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def bytes_of(frames: Tensor) -> Tensor:
+    """Pictures in [0, 1] in 8 bits; what is not finite is an error."""
+    if not frames.isfinite().all():
+        raise ValueError("the pictures have pixels that are infinite or no number: another dtype?")
+    return (255 * frames.clamp(0, 1)).round().byte().cpu()
+
+
+def mono(waves: Tensor) -> Tensor:
+    """(channels, samples) mixed to one; what is not finite is an error."""
+    if not waves.isfinite().all():
+        raise ValueError("the sound is infinite or no number: another dtype?")
+    return waves.float().mean(0).cpu()
