@@ -495,7 +495,7 @@ def test_a_folder_belongs_to_one_suite(tmp_path):
     run(tmp_path, shard="2/2")
     with pytest.raises(ValueError, match="holds the suite 'tiny', not 'other'"):
         command.run(SUITE | {"name": "other"}, tmp_path, quiet=True)
-    with pytest.raises(ValueError, match="holds the suite 'tiny', not 'FLUX.1-dev on Pick-a-Pic'"):
+    with pytest.raises(ValueError, match="holds the suite 'tiny', not 'FLUX"):
         command.run("flux", tmp_path, quiet=True)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from geoshrink_bench import suite
+from geoshrink_bench import command, suite
 from geoshrink_bench.asked import Asked
 from geoshrink_bench.store import Store
 
@@ -54,6 +54,18 @@ def test_folders_without_the_methods_are_refused(tmp_path, capsys):
         with pytest.raises(SystemExit):
             module.main([str(folder)])
         assert reason in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_results_are_those_of_the_archive(tmp_path, monkeypatch):
+    """Cells of the first versions are read, and give the tables that were written of them."""
+    with tarfile.open(BENCHMARKS / "cells.tar.xz") as archive:
+        archive.extractall(tmp_path / "cells", filter="data")
+    monkeypatch.chdir(tmp_path)
+    Asked("rivals", suite.source_of("rivals")).save(Path("cells/rivals"))  # the suite has grown
+    command.report(["cells/rivals"], "out", quiet=True)
+    for name, kept in {"report.md": "RESULTS.md", "losses.md": "LOSSES.md"}.items():
+        assert Path("out", name).read_text("utf-8") == (BENCHMARKS / kept).read_text("utf-8")
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from .words import REFERENCE
 POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 SIGNS = {
     **{"σ": r"\sigma", "ω": r"\omega", "β": r"\beta", "κ": r"\kappa", "τ": r"\tau"},
-    **{"°": r"{}^\circ", "₀": "_0"},
+    **{"°": r"{}^\circ", "₀": "_0", "₁": "_1", "·": r"\cdot"},
     **{"±": r"\pm", "×": r"\times", "−": "-", "↑": r"\uparrow", "↓": r"\downarrow"},
     **{"<": "<", ">": ">"},
 }

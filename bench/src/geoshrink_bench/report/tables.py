@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from geoshrink.page import Column, Shown, Table
+from geoshrink.page.table import MISSING
 from geoshrink.page.table import Cell as Entry
 
 from .overview import digits_for, kind_of
@@ -133,7 +134,7 @@ def decimals(means: Sequence[float]) -> int:
 
 
 def number(value: float, unit: str = "") -> str:
-    return "–" if math.isnan(value) else f"{value:.4g}{unit}"
+    return MISSING if math.isnan(value) else f"{value:.4g}{unit}"
 
 
 def published(cell: Cell, name: str, unit: str = "") -> Shown | None:
