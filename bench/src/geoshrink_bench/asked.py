@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 from dataclasses import asdict, dataclass, field, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,6 @@ from .suite import CheckpointSuite, Suite, read
 
 FILE = "asked.json"
 PATHS = ("weights", "checkpoint", "prompts", "clip", "clap", "summary")  # may be
-#: Options of one kind of suite, and what to say where they are given to the other.
-ZOO_ONLY = dict.fromkeys(("weights", "full_only"), "is for suites on the models of the zoo")
-PAPER_ONLY = dict.fromkeys(
-    ("checkpoint", "prompts", "dtype", "clip", "clap", "keep"), "is for the suites of the paper"
-)
 
 
 @dataclass(frozen=True)
@@ -57,14 +53,14 @@ class Asked:
         from .cases.zoo import Zoo
 
         suite = self.suite()
-        kind, other = (
-            (Checkpoint, ZOO_ONLY) if isinstance(suite, CheckpointSuite) else (Zoo, PAPER_ONLY)
-        )
-        given = {name: value for name, value in self.options.items() if value is not None}
-        for name in given:
-            if name in other:
-                raise ValueError(f"--{name.replace('_', '-')} {other[name]} (geoshrink bench list)")
-        return kind(suite, folder, **{name: self.found(name, v) for name, v in given.items()})
+        kinds: list[Any] = [Zoo, Checkpoint]
+        kind, other = kinds[:: -1 if isinstance(suite, CheckpointSuite) else 1]
+        own, others = (set(signature(each).parameters) for each in (kind, other))
+        for name in others - own:
+            what = "suites on the models of the zoo" if other is Zoo else "the suites of the paper"
+            if self.options.get(name) is not None:
+                raise ValueError(f"--{name.replace('_', '-')} is for {what} (geoshrink bench list)")
+        return kind(suite, folder, **{k: self.found(k, v) for k, v in self.options.items()})
 
     def check_folder(self, folder: Path) -> None:
         """A folder belongs to one suite; what is damaged belongs to none."""

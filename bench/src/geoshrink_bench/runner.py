@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from geoshrink.compare.made import Skipped
-
+from .metrics.base import Skipped
 from .store import Store, name_of
 
 Spec = dict[str, Any]

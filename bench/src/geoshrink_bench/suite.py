@@ -39,8 +39,8 @@ def source_of(source: Any) -> dict[str, Any]:
     return {"name": path.stem, **found} if "models" in found else found
 
 
-def read(source: Any, change: Mapping[str, Any] | None = None, name: str = "") -> Suite:
-    """A suite, with some of its keys changed; mistakes are quoted.
+def read(source: Any, change: Mapping[str, Any] | None = None, name: str = "") -> Any:
+    """A ZooSuite or a CheckpointSuite, with some keys changed; mistakes are quoted.
 
     change    new values, such as {"seeds": 1, "prompts": {"count": 8}}
     name      what errors call a dictionary

@@ -65,7 +65,7 @@ class CheckpointCase(Case):
     def labels(self) -> list[str]:
         return [self.prompt.text]
 
-    @cached_property
+    @property
     def network(self) -> nn.Module:
         """The transformer, for caches that act on its blocks."""
         kind = self.host.kind
@@ -87,7 +87,7 @@ class CheckpointCase(Case):
     def noise(self) -> Any:
         return self.velocity()
 
-    @property
+    @cached_property
     def full(self) -> Any:
         raise Skipped("its warm-up is tuned on models of the zoo only: give a number of stages")
 
@@ -247,7 +247,8 @@ class Checkpoint(Lab):
         return "value" not in found and sample_path(self.store.folder, spec).is_file()
 
     def score(self, name: str, spec: Spec) -> dict[str, Any]:
-        column, made, (_, prompt, _) = COLUMNS[name], self.sample(spec), self.at[name_of(spec)]
+        column: Any = COLUMNS[name]
+        made, (_, prompt, _) = self.sample(spec), self.at[name_of(spec)]
         alone = isinstance(column, Whole) or column.alone
         full = made if alone else self.sample(self.full(spec))
         try:

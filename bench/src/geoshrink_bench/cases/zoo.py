@@ -75,8 +75,8 @@ class Setting:
         spec = self.spec
         lengths = spec["lengths"] and [spec["lengths"][i % len(spec["lengths"])] for i in labels]
         interval = tuple(spec["interval"]) if spec["interval"] else None
-        own = (spec[key] for key in ("guidance", "steps", "shift"))
-        return ZooCase(self.model, labels, noise, *own, interval, lengths)
+        own = {key: spec[key] for key in ("guidance", "steps", "shift")}
+        return ZooCase(self.model, labels, noise, **own, interval=interval, lengths=lengths)
 
     @cached_property
     def references(self) -> dict[str, list[Tensor]]:
@@ -147,7 +147,7 @@ class Zoo(Lab):
         """Those that time come last, so that they run alone."""
         suite = self.suite
         alone = dict(kind="latency", repeats=suite.repeats, on=device_name(self.device))
-        cells = [cell | {"kind": "fidelity"} for cell in suite.cells()]
+        cells: list[Spec] = [cell | {"kind": "fidelity"} for cell in suite.cells()]
         cells += [cell | alone for cell in suite.timed()]
         hashes = {model: self.hash_of(model) for model, _ in suite.models}
         return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,7 @@ class Case(ABC):
     velocity is out of reach: velocity() raises Skipped, and only methods inside the network run.
     """
 
-    labels: Sequence[Any]  # what each sample is to show
+    labels: Any  # a sequence: what each sample is to show
     noise: Any
     costs: dict[str, float]  # what methods took that were tuned on this case
 

@@ -7,7 +7,7 @@ warm_up="tuned" the best of those that every method may choose from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
@@ -37,7 +37,8 @@ from .toca import ToCa
 from .tuning import TUNED, with_warm_up
 from .vde import VDE
 
-Make = Callable[[dict[str, Any], Callable[[], list[Case]], int], Method]
+Training = Callable[[], Sequence[Case]]
+Make = Callable[[dict[str, Any], Training, int], Method]
 #: Arguments that are the bench's to give, or the grid's.
 GIVEN = {"cases", "budget", "cost", "sigmas", "speedup", "prediction", "alphas", "data", "regimes"}
 
@@ -49,9 +50,7 @@ class Entry:
     make: Make
     called: Callable[[Mapping[str, Any]], Any]
 
-    def __call__(
-        self, options: dict[str, Any], training: Callable[[], list[Case]], budget: int
-    ) -> Method:
+    def __call__(self, options: dict[str, Any], training: Training, budget: int) -> Method:
         if options.get("warm_up") != TUNED:
             return self.make(options, training, budget)
 
@@ -77,7 +76,7 @@ def tuning(kind: Any, make: Make | None = None) -> Entry:
     def called(options: Mapping[str, Any]) -> Any:
         return kind if "threshold" in options else kind.tune
 
-    def tune(options: dict[str, Any], training: Callable[[], list[Case]], budget: int) -> Method:
+    def tune(options: dict[str, Any], training: Training, budget: int) -> Method:
         given = () if "threshold" in options else (training(), budget)
         return called(options)(*given, **options)
 
@@ -106,24 +105,18 @@ def options_of(call: Any) -> set[str]:
     return (names | options_of(call.__self__) if passes_on else names) - GIVEN
 
 
-def calibrated_teacache(
-    options: dict[str, Any], training: Callable[[], list[Case]], budget: int
-) -> Method:
+def calibrated_teacache(options: dict[str, Any], training: Training, budget: int) -> Method:
     if "coefficients" not in options:
         options = {"coefficients": teacache.calibrate(training()), **options}
     return tuning(TeaCache)(options, training, budget)
 
 
-def calibrated_magcache(
-    options: dict[str, Any], training: Callable[[], list[Case]], budget: int
-) -> Method:
+def calibrated_magcache(options: dict[str, Any], training: Training, budget: int) -> Method:
     ratios = magcache.calibrate(training())
     return tuning(MagCache)({"ratios": ratios, **options}, training, budget)
 
 
-def fitted_meancache(
-    options: dict[str, Any], training: Callable[[], list[Case]], budget: int
-) -> Method:
+def fitted_meancache(options: dict[str, Any], training: Training, budget: int) -> Method:
     """With the stages of the cheapest path, which its authors find beforehand."""
     if "stages" in options:
         return MeanCache(**options)

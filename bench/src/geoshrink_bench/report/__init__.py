@@ -29,7 +29,8 @@ def load(folders: Sequence[str | Path], tick: Callable[[], Any] = lambda: None) 
     found = [(Path(folder), Asked.load(folder)) for folder in dict.fromkeys(folders)]
     suites = [(folder, asked.suite()) for folder, asked in found]
     on_zoo = [(folder, suite) for folder, suite in suites if isinstance(suite, ZooSuite)]
-    results = Results(suites, *(zoo.settings_of(on_zoo, tick) if on_zoo else ([],)))
+    settings, damaged, left_out = zoo.settings_of(on_zoo, tick) if on_zoo else ([], [], [])
+    results = Results(suites, settings, damaged, left_out)
     for folder, asked in found:
         if folder not in dict(on_zoo):
             results.settings.append(checkpoint.setting_of(folder, asked))

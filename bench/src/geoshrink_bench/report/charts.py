@@ -85,8 +85,9 @@ def traces(setting: Setting, shown: Sequence[str]) -> Choice:
     for label in setting.labels:
         cell = setting.at.get((label, setting.first_budget))
         trace = (cell.result.get("trace") if cell else None) or []
-        points = [(n, 100 * error) for n, error in enumerate(trace) if error is not None]
-        lines |= {label: points} if points else {}
+        points = [(float(n), 100 * error) for n, error in enumerate(trace) if error is not None]
+        if points:
+            lines[label] = points
     return choice(
         f"Error along the way, B = {setting.first_budget}",
         lines,

@@ -37,7 +37,7 @@ class Reader:
     def __init__(self, folder: Path, asked: Asked):
         suite = asked.suite()
         assert isinstance(suite, CheckpointSuite)
-        self.suite, self.store = suite, Store(folder)
+        self.suite, self.store, self.torch = suite, Store(folder), asked.torch
         self.cells = Cells(suite, [Prompt(**each) for each in asked.taken], asked.made)
         self.rows = (FULL, *suite.rows)
         self.there = {row.title: list(map(self.store.read, self.specs(row))) for row in self.rows}
@@ -57,7 +57,8 @@ class Reader:
             both = [(a["seconds"], b["seconds"]) for a, b in zip(mine, full) if a and b]
             if both:
                 cell.speedup = sum(b for _, b in both) / sum(a for a, _ in both)
-            cell.status, cell.result, cell.spec = DONE, facts_of(done), self.cells.made
+            made = dict(on=self.cells.made["on"], torch=self.torch)
+            cell.status, cell.result, cell.spec = DONE, facts_of(done, made), self.cells.made
             cell.seconds = [statistics.fmean(result["seconds"] for result in done)]
             cell.on = self.cells.made["on"]
         else:
@@ -90,10 +91,10 @@ class Reader:
             else:
                 found = [c["scores"].get(column.name, {SKIPPED: "not measured"}) for c in mine]
                 for word in (FAILED, SKIPPED):
-                    why = [each[word] for each in found if word in each]
-                    if why:
-                        share = "" if len(why) == len(found) else f" {len(why)} of {len(found)}"
-                        return f"{word}{share}: {why[0]}"
+                    told = [each[word] for each in found if word in each]
+                    if told:
+                        share = "" if len(told) == len(found) else f" {len(told)} of {len(found)}"
+                        return f"{word}{share}: {told[0]}"
                 values = [each["value"] for each in found]
                 if isinstance(column, Whole):
                     values = per_seed(column, values, full, seeds)
@@ -203,9 +204,10 @@ def where(suite: CheckpointSuite, asked: Asked) -> str:
     return text
 
 
-def facts_of(done: list[Spec]) -> Spec:
+def facts_of(done: list[Spec], made: Spec) -> Spec:
     """The means over samples; every reason once."""
     return dict(
+        made=made,
         evaluations=statistics.fmean(len(c["evaluated"]) + c["partial"] for c in done),
         forwards=statistics.fmean(c["forwards"] for c in done),
         held=max(c.get("held", 0) for c in done),

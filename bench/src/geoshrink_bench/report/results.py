@@ -27,7 +27,6 @@ class Cell:
     paper       the numbers that the paper gives
     result      the facts of the outcome: evaluations, forwards, held, …
     scores      by metric and reference: a score, or "word: why there is none"
-    each        by metric: the distances of single samples to the full run
     timing      the status of its latency cell, where the suite asks for one
     """
 
@@ -41,13 +40,10 @@ class Cell:
     spec: Spec = field(default_factory=dict)
     result: Spec = field(default_factory=dict)
     scores: dict[tuple[str, str], Score | str] = field(default_factory=dict)
-    each: dict[str, list[Any]] = field(default_factory=dict)
     folder: Path = Path()
-    made: float = 0.0  # when
     timing: str = ""
     seconds: list[float] = field(default_factory=list)
     on: str = ""  # the device of those
-    timed: float = 0.0  # when
     speedup: float | None = None
 
     @property

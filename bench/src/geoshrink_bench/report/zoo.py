@@ -96,7 +96,7 @@ def settings_of(
     strangers = sum(key_of(f.spec) not in wanted for f in current)
     if strangers:
         left_out.append(f"{strangers} cells that the suite does not ask for (any more)")
-    for f in (*failures, *current):
+    for f in (*failures, *sorted(current, key=lambda each: each.made)):  # the newest counts
         if key_of(f.spec) in wanted:
             fill(wanted[key_of(f.spec)], f)
     groups: dict[str, list[Cell]] = {}
@@ -131,18 +131,18 @@ def newest(found: list[Found]) -> tuple[list[Found], list[str]]:
 
 
 def fill(cell: Cell, found: Found) -> None:
-    """The newest of several, of latencies and results alike; a failure where there is none."""
-    latency, failed = found.spec["kind"] == "latency", isinstance(found.content, str)
+    """With a result, a latency or a failure."""
+    failed = isinstance(found.content, str)
     reason = (found.content.strip().splitlines() or [""])[-1] if failed else ""
-    if latency and found.made >= cell.timed:
-        cell.timing, cell.timed = f"{FAILED}: {reason}" if failed else DONE, found.made
+    if found.spec["kind"] == "latency":
+        cell.timing = f"{FAILED}: {reason}" if failed else DONE
         if not failed:
             cell.seconds, cell.on = found.content["seconds"], found.spec.get("on", "")
-    elif not latency and found.made >= cell.made:
+    else:
         cell.status, cell.reason = (FAILED, reason) if failed else (DONE, "")
-        cell.made, cell.folder = found.made, found.path.parent
         if not failed:
             cell.spec, cell.result = found.spec, {**found.content, **forwards(found)}
+            cell.folder = found.path.parent
 
 
 def forwards(found: Found) -> Spec:
@@ -177,20 +177,14 @@ class ZooSetting(Setting):
             and cell.status == DONE
             and (budget == self.first_budget or label in chosen)
         ]
-        first = True
-        for cell in cells:
-            shot = self.shot(cell.title, f"B = {cell.budget}", cell, cell.spec, most)
-            if shot is not None and first:
-                yield from self.references_of(cell, most)
-                first = False
-            if shot is not None:
-                yield shot
-
-    def references_of(self, cell: Cell, most: int | None) -> Iterator[Shot]:
-        for name in REFERENCES:
-            steps = None if name == "full" else cell.spec["converged"]
-            key = reference_key(self.spec, cell.spec["weights"], steps)
-            shot = self.shot(name, "reference", cell, key, most)
+        wanted = [(cell.title, f"B = {cell.budget}", cell, cell.spec) for cell in cells]
+        for name in REFERENCES if cells else ():
+            spec = cells[0].spec
+            steps = None if name == "full" else spec["converged"]
+            key = reference_key(self.spec, spec["weights"], steps)
+            wanted.insert(REFERENCES.index(name), (name, "reference", cells[0], key))
+        for each in wanted:
+            shot = self.shot(*each, most)
             if shot is not None:
                 yield shot
 
@@ -202,8 +196,9 @@ class ZooSetting(Setting):
         modality = RECIPES[self.model].modality
         samples = {subject: kept.sample(i, modality) for i, subject in enumerate(subjects)}
         measure = next(iter(self.metrics.values()))
-        each = cell.each.get(measure.name, []) if spec is cell.spec else []
-        return Shot(title, group, samples, {s: spoken(v, measure) for s, v in zip(subjects, each)})
+        each = cell.result["scores"].get(measure.name, {}).get("full") if spec is cell.spec else []
+        told = zip(subjects, each if isinstance(each, list) else [])
+        return Shot(title, group, samples, {s: spoken(value, measure) for s, value in told})
 
 
 def spoken(value: float, measure: Measure) -> str:
@@ -230,8 +225,6 @@ def score(cell: Cell, metrics: dict[str, Measure]) -> None:
         current = not measure.version or is_current(cell.result, metric, measure.version)
         for reference in REFERENCES:
             cell.scores[metric, reference] = said(cell, found.get(reference), measure, current)
-        full = found.get("full")
-        cell.each[metric] = full if isinstance(full, list) else []
 
 
 def said(cell: Cell, found: Any, measure: Measure, current: bool) -> Score | str:
