@@ -5,6 +5,7 @@ A cell that fails is reported, kept as missing, and tried again by the next run.
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,10 +13,13 @@ from typing import Any
 
 import torch
 
+from .methods.base import Method
+from .methods.registry import METHODS, Training
 from .metrics.base import Skipped
 from .store import Store, name_of
 
 Spec = dict[str, Any]
+TUNED = ("threshold", "warm_up", "retention")  # said in a cell, where its method has them
 
 
 @dataclass
@@ -43,7 +47,20 @@ class Lab:
     """What the cells of one suite are run with: its models, its metrics, its folder."""
 
     store: Store
+    device: str
     damaged: int = 0  # files beside the cells that were there and could not be read
+
+    def prepare(self, spec: Spec, training: Training, budget: int) -> tuple[Method, Spec]:
+        """The method of a cell, and what the cell says of it."""
+        began = time.perf_counter()
+        method = METHODS[spec["method"]](spec["options"], training, budget)
+        return method, dict(
+            prepared=time.perf_counter() - began,
+            tuned={key: vars(method)[key] for key in TUNED if vars(method).get(key) is not None},
+            calibrated=method.calibrated,
+            adaptive=method.adaptive,
+            made=dict(on=device_name(self.device), torch=torch.__version__),
+        )
 
     def kept(self) -> dict[str, Any]:
         """What a report must know that is not in the suite."""

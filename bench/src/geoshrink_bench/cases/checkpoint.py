@@ -28,7 +28,6 @@ from geoshrink.grid import Grid
 
 from ..methods.base import Case, Method, Outcome
 from ..methods.direct import Again
-from ..methods.registry import METHODS
 from ..methods.stack import stack_of
 from ..metrics.base import Skipped
 from ..paper import prompts as prompting
@@ -186,7 +185,7 @@ class Checkpoint(Lab):
         self.cells = Cells(suite, chosen, made)
         self.spare = spare(everything, chosen, TRAINING_PROMPTS)
         self.tools = Tools(clip, clap, self.device)
-        self.methods: dict[str, Method] = {}
+        self.methods: dict[str, tuple[Method, Spec]] = {}
         self.samples: dict[str, Sample] = {}  # of the present prompt and seed
         self.at: dict[str, tuple[Row, Prompt, int]] = {}
 
@@ -280,14 +279,15 @@ class Checkpoint(Lab):
         row, prompt, seed = self.at[name_of(spec)]
         self.load()
         case = CheckpointCase(self.host, self.suite, prompt, seed)
-        outcome = case.run(self.method(row), row.budget)
+        method, said = self.method(row, spec)
+        outcome = case.run(method, row.budget)
         before = self.store.read(spec) or {"scores": {}}
         if self.keep:
             outcome.x.save(sample_path(self.store.folder, spec))
-        self.store.write(spec, outcome.facts() | {"scores": before["scores"]})
+        self.store.write(spec, outcome.facts() | said | {"scores": before["scores"]})
         return outcome.x
 
-    def method(self, row: Row) -> Method:
+    def method(self, row: Row, spec: Spec) -> tuple[Method, Spec]:
         """Made once, when it is first needed, calibrated on prompts that are not compared."""
 
         def training() -> list[Case]:
@@ -299,9 +299,9 @@ class Checkpoint(Lab):
             return [CheckpointCase(self.host, self.suite, p, TRAINING_SEED) for p in self.spare]
 
         if row.title not in self.methods:
+            named = {**spec, "method": Again.name} if row is FULL else spec
             budget = row.budget or self.host.stages(self.suite.steps)
-            made = Again() if row is FULL else METHODS[row.method](row.options, training, budget)
-            self.methods[row.title] = made
+            self.methods[row.title] = self.prepare(named, training, budget)
         return self.methods[row.title]
 
     def load(self) -> None:

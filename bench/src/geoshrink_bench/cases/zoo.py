@@ -23,7 +23,6 @@ from geoshrink.outputs import flatten
 from geoshrink.sampling import sample
 
 from ..methods.base import Case, Method
-from ..methods.registry import METHODS
 from ..metrics import values_of
 from ..metrics.base import is_current
 from ..metrics.zoo import Scores, metrics_of
@@ -36,7 +35,6 @@ from .zoo_case import Trace, ZooCase, forwards_of
 from .zoo_suite import ZooSuite
 
 REFERENCES = ("full", "converged")
-TUNED = ("threshold", "warm_up", "retention")  # said in a cell, where its method has them
 FIRST_SEED, TRAINING_SEED, TRAINING_SAMPLES = 100, 9000, 16
 
 
@@ -197,11 +195,9 @@ class Zoo(Lab):
 
     def result(self, spec: Spec) -> dict[str, Any]:
         setting, budget = self.setting_of(spec), spec["budget"]
-        began = time.perf_counter()
-        method = METHODS[spec["method"]](spec["options"], lambda: setting.training, budget)
-        prepared = time.perf_counter() - began
+        method, said = self.prepare(spec, lambda: setting.training, budget)
         if spec["kind"] == "latency":
-            return dict(seconds=self.time(setting, method, spec), prepared=prepared)
+            return dict(seconds=self.time(setting, method, spec), prepared=said["prepared"])
         more: dict[str, Any] = {}
         if self.suite.keep:
             outcome, more["trace"] = setting.trace.run(method, budget)
@@ -216,11 +212,7 @@ class Zoo(Lab):
             replace(outcome, steps=steps, forwards=forwards).facts(),
             scores=scores,
             versions={m.name: m.metric.version for m in setting.metrics},
-            prepared=prepared,
-            tuned={key: vars(method)[key] for key in TUNED if vars(method).get(key) is not None},
-            calibrated=method.calibrated,
-            adaptive=method.adaptive,
-            made=dict(on=device_name(self.device), torch=torch.__version__),
+            **said,
             **more,
         )
 

@@ -37,7 +37,7 @@ class Reader:
     def __init__(self, folder: Path, asked: Asked):
         suite = asked.suite()
         assert isinstance(suite, CheckpointSuite)
-        self.suite, self.store, self.torch = suite, Store(folder), asked.torch
+        self.suite, self.store = suite, Store(folder)
         self.cells = Cells(suite, [Prompt(**each) for each in asked.taken], asked.made)
         self.rows = (FULL, *suite.rows)
         self.there = {row.title: list(map(self.store.read, self.specs(row))) for row in self.rows}
@@ -57,8 +57,7 @@ class Reader:
             both = [(a["seconds"], b["seconds"]) for a, b in zip(mine, full) if a and b]
             if both:
                 cell.speedup = sum(b for _, b in both) / sum(a for a, _ in both)
-            made = dict(on=self.cells.made["on"], torch=self.torch)
-            cell.status, cell.result, cell.spec = DONE, facts_of(done, made), self.cells.made
+            cell.status, cell.result, cell.spec = DONE, facts_of(done), self.cells.made
             cell.seconds = [statistics.fmean(result["seconds"] for result in done)]
             cell.on = self.cells.made["on"]
         else:
@@ -204,10 +203,10 @@ def where(suite: CheckpointSuite, asked: Asked) -> str:
     return text
 
 
-def facts_of(done: list[Spec], made: Spec) -> Spec:
-    """The means over samples; every reason once."""
+def facts_of(done: list[Spec]) -> Spec:
+    """Those of the first sample, but for the means over samples; every reason once."""
     return dict(
-        made=made,
+        {k: v for k, v in done[0].items() if k not in ("scores", "evaluated", "seconds")},
         evaluations=statistics.fmean(len(c["evaluated"]) + c["partial"] for c in done),
         forwards=statistics.fmean(c["forwards"] for c in done),
         held=max(c.get("held", 0) for c in done),
