@@ -24,10 +24,9 @@ def compare(
         rows = compare({"motion": {"budgets": [10]}}, ["direct", "GeoShrink (default)", "FORA"])
 
     `settings` are those of a suite: samples, seeds, converged, metrics, latency, repeats. What is
-    in the folder already is not run again. A row has the setting, method, options, budget,
-    evaluations, forwards, evaluated, held, and each metric as (mean, sd over seeds) by its
-    reference, as one number where it is that of a whole set, or as "skipped: reason"; a failed one
-    has the error.
+    in the folder already is not run again. A row has the setting, method, options, budget, and
+    what the cell holds: evaluations, forwards, evaluated, held, …; a failed one has the error. Each
+    metric is a report.score.Score by its reference, or "skipped: reason".
     """
     from .report import load
 
@@ -38,9 +37,8 @@ def compare(
     for setting in load([out]).settings:
         for cell in setting.cells:
             row = {**setting.spec, **cell.result, "method": cell.method, "options": cell.options}
-            row |= dict(
-                budget=cell.budget, scores=None, **({"error": cell.reason} if cell.reason else {})
-            )
+            row |= dict(budget=cell.budget, **({"error": cell.reason} if cell.reason else {}))
+            row.pop("scores", None)
             for (metric, reference), score in cell.scores.items():
                 row.setdefault(metric, {})[reference] = score
             rows.append(row)
