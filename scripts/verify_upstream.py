@@ -287,7 +287,7 @@ HEAD = """# The upstream loops themselves
 Made by `python scripts/verify_upstream.py --trellis PATH --trellis2 PATH --hymotion PATH
 --acestep PATH --f5tts PATH --out benchmarks/upstream.md` on clones of the repositories: their own
 loops with tiny networks (F5-TTS: one of ours), weights at random, on the CPU. The checks, at
-budgets 8 and 12 (`hosts/loops.py` of the tests): budget = steps is bit-identical; the budget is kept
+budgets 8 and 12 (the tests' `hosts/loops.py`): budget = steps is bit-identical; the budget is kept
 to the stage and every forward counted; guidance switches where the report says; two runs are equal,
 also after an exception in mid-run and after accelerating twice; remove() leaves every object as it
 was. Heun and pingpong run as they are, and the report says why.

@@ -1,0 +1,45 @@
+"""The pages: links lead somewhere, the README is short, the tree's page is current."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md")])
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def anchor(heading: str) -> str:
+    """A heading as GitHub links to it."""
+    kept = re.sub(r"[^\w\- ]", "", heading.lower())
+    return kept.strip().replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for link in LINK.findall(text):
+        if "://" in link:
+            continue
+        name, _, place = link.partition("#")
+        target = page if not name else (page.parent / name).resolve()
+        assert target.exists(), f"{page.name} links to {link}, which is not there"
+        if place and target.suffix == ".md":
+            headings = map(anchor, HEADING.findall(target.read_text(encoding="utf-8")))
+            assert place in headings, f"{page.name} links to {link}: no such heading"
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_the_page_of_the_tree_is_current():
+    command = [sys.executable, str(ROOT / "scripts/architecture.py"), "--check"]
+    made = subprocess.run(command, capture_output=True, text=True)
+    assert made.returncode == 0, made.stdout
