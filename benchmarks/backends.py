@@ -1,7 +1,7 @@
 """The zoo's models in the loops of other backends: python benchmarks/backends.py writes
 benchmarks/backends.md.
 
-Trained models through the adapters that real backends go through: motion by torchdiffeq with a
+Trained models through the hosts that real backends go through: motion by torchdiffeq with a
 padding mask, as HY-Motion; objects by a sampler that guides within an interval, as TRELLIS; speech
 by separately decoded branches, momentum and an interval, as ACE-Step v1, and by DPM++(2M) over a
 denoiser, as k-diffusion; picture with speech on two grids, as MiniMax-H3. "Blind" is the published
@@ -27,7 +27,7 @@ from torchdiffeq import odeint
 
 import geoshrink
 from geoshrink import METHODS, Run, accelerate
-from geoshrink.adapters import denoised
+from geoshrink.hosts import denoised
 from geoshrink_bench import zoo
 from geoshrink_bench.metrics import values_of
 from geoshrink_bench.metrics.zoo import metrics_of

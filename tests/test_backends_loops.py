@@ -15,8 +15,8 @@ from torch import Tensor
 
 import geoshrink
 from geoshrink import Plan, accelerate
-from geoshrink.adapters import denoised
-from geoshrink.adapters import odeint as ode
+from geoshrink.hosts import denoised
+from geoshrink.hosts import odeint as ode
 from hosts import music, sparse
 from hosts.loops import Case, problems
 
@@ -751,5 +751,5 @@ def test_a_denoiser_needs_a_grid():
 
 
 def test_the_wrapper_is_there_as_documented():
-    code = "import geoshrink; geoshrink.adapters.denoised.wrap(lambda x, s: x, [2, 1, 0], 2)"
+    code = "import geoshrink; geoshrink.hosts.denoised.wrap(lambda x, s: x, [2, 1, 0], 2)"
     subprocess.run([sys.executable, "-c", code], check=True)

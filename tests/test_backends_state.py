@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from geoshrink import accelerate
-from geoshrink.adapters.handle import KEPT
+from geoshrink.hosts.handle import KEPT
 from interrupts import interrupted_after
 
 pytest.importorskip("torchdiffeq")

@@ -23,8 +23,8 @@ from diffusers.schedulers.scheduling_flow_match_euler_discrete import (
 )
 
 from geoshrink import accelerate
-from geoshrink.adapters.diffusers import find_denoisers, find_schedulers
-from geoshrink.adapters.scheduling import numbers, read_ahead
+from geoshrink.hosts.diffusers import find_denoisers, find_schedulers
+from geoshrink.hosts.scheduling import numbers, read_ahead
 from hosts import image, video
 from hosts.check import attributes, run, same
 

@@ -187,12 +187,12 @@ def test_a_scheduler_is_an_object_that_steps(scheduler):
 
 
 def test_an_adapter_is_two_functions():
-    before = [*geoshrink.adapters._ADAPTERS]
+    before = [*geoshrink.hosts._ADAPTERS]
     with pytest.raises(TypeError, match="knows must be a function of the host, got 'a'"):
         register_adapter("a", "b")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="attach must be a function of the host, got 'b'"):
         register_adapter(bool, "b")  # type: ignore[arg-type]
-    assert before == geoshrink.adapters._ADAPTERS
+    assert before == geoshrink.hosts._ADAPTERS
 
 
 # --- the self-check ---------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 
 import geoshrink
 from geoshrink import Plan, Profile
-from geoshrink.adapters.profiling import profile_pipeline
+from geoshrink.hosts.profiling import profile_pipeline
 
 pytest.importorskip("diffusers")
 
@@ -280,7 +280,7 @@ def test_refine_is_an_option_of_accelerate_and_reserve_is_not(pipe, found):
 
 @pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # diffusers' own
 def test_a_plan_in_data_space_needs_a_scheduler_that_knows_the_data(pipe, found, monkeypatch):
-    monkeypatch.setattr("geoshrink.adapters.options.knows_data", lambda scheduler: False)
+    monkeypatch.setattr("geoshrink.hosts.options.knows_data", lambda scheduler: False)
     plan = Plan.of(found.grid, 6, space="data")
     asked: list[dict[str, Any]] = [dict(plan=plan), dict(budget=6, space="data")]
     for options in asked:

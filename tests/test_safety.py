@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from geoshrink import Report, accelerate
-from geoshrink.adapters.handle import KEPT
+from geoshrink.hosts.handle import KEPT
 from interrupts import interrupted_after
 
 d: Any = pytest.importorskip("diffusers")

@@ -486,7 +486,7 @@ TRACES = [
 @pytest.mark.parametrize("build", TRACES)
 def test_what_stands_in_leaves_no_trace(monkeypatch, build):
     """The result does not depend on what the denoisers return at skipped stages."""
-    loop: Any = pytest.importorskip("geoshrink.adapters.loop")
+    loop: Any = pytest.importorskip("geoshrink.hosts.loop")
     pipe, kwargs = build()
     noise, hollow = torch.Generator().manual_seed(1), loop.hollow
 

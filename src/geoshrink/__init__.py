@@ -2,16 +2,16 @@
 grid.
 """
 
-from .adapters import Handle as Handle
-from .adapters import accelerate as accelerate
-from .adapters import register_adapter as register_adapter
-from .adapters.odeint import odeint as odeint
 from .anchors import certificate as certificate
 from .anchors import geometric_anchors as geometric_anchors
 from .anchors import sigma_anchors as sigma_anchors
 from .anchors import uniform_anchors as uniform_anchors
 from .blocks import Blocks as Blocks
 from .grid import Grid as Grid
+from .hosts import Handle as Handle
+from .hosts import accelerate as accelerate
+from .hosts import register_adapter as register_adapter
+from .hosts.odeint import odeint as odeint
 from .outputs import register_output as register_output
 from .plan import METHODS as METHODS
 from .plan import Plan as Plan

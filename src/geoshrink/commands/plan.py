@@ -12,11 +12,11 @@ import sys
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from ..adapters.profiling import profile_pipeline
 from ..compare import Settings, read_kwargs, read_prompts
 from ..compare.inputs import check_device
 from ..compare.manners import PIPELINE as MANNER
 from ..compare.pipeline import load as load_host
+from ..hosts.profiling import profile_pipeline
 from ..planning import Profile
 from ..planning.runs import check_target
 

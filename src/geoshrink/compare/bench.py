@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import comparing
-from ..adapters.recording import quiet_host
 from ..comparing import DIRECT, FULL, GEOSHRINK
+from ..hosts.recording import quiet_host
 from ..page import Media
 from ..plan import METHODS
 from .compared import Compared, Outcome

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..adapters.hooks import Hooks
+from ..hosts.hooks import Hooks
 from .inputs import OURS_TO_SET
 from .kinds import kind_of
 from .showing import HEARD, RATES, SEEN

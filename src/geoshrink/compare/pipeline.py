@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..adapters import accelerate
+from ..hosts import accelerate
 from .inputs import DTYPES, GRIDS, Settings
 from .manners import PIPELINE, Manner, by_function, manner_of
 from .pictures import FPS

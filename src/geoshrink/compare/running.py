@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..adapters import accelerate
+from ..hosts import accelerate
 from ..report import Report
 from .pipeline import Loaded
 

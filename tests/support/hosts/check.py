@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import geoshrink
-from geoshrink.adapters.diffusers import find_denoisers, find_schedulers
+from geoshrink.hosts.diffusers import find_denoisers, find_schedulers
 
 #: Pipelines that run a denoiser outside the loop too: they fill its cache between two loops.
 OUTSIDE = ("AnyFlowFARPipeline",)

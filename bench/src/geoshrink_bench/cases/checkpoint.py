@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from geoshrink import __version__
-from geoshrink.adapters import Handle, accelerate
+from geoshrink.hosts import Handle, accelerate
 from geoshrink.compare.inputs import DTYPES, check_device
 from geoshrink.grid import Grid
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from geoshrink.adapters.diffusers import find_schedulers
 from geoshrink.compare.inputs import DTYPES, Settings
 from geoshrink.compare.pipeline import from_folder
+from geoshrink.hosts.diffusers import find_schedulers
 
 from ..samples import Sample, bytes_of, mono
 from .host import Host

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from geoshrink.adapters.odehosts import methods_of
 from geoshrink.compare.inputs import DTYPES
+from geoshrink.hosts.odehosts import methods_of
 
 from ..samples import Sample, mono
 from .host import Host

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-OURS = "geoshrink.adapters"
+OURS = "geoshrink.hosts"
 PLUMBING = ("torch", "accelerate", "diffusers.hooks")
 
 

@@ -31,7 +31,7 @@ def wrap(
 ) -> Denoiser:
     """A denoiser for a sampler that calls it once at every σ but the last.
 
-        denoiser = geoshrink.adapters.denoised.wrap(model, sigmas, budget=10)
+        denoiser = geoshrink.hosts.denoised.wrap(model, sigmas, budget=10)
         x0 = k_diffusion.sampling.sample_euler(denoiser, noise, sigmas)
         print(denoiser.report)
 

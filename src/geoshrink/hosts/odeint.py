@@ -81,7 +81,7 @@ def wrap(
 ) -> Wrapped:
     """func for a solver that calls it once at every time of t but the last, as Euler does.
 
-        velocity = geoshrink.adapters.odeint.wrap(velocity, t, budget=10)
+        velocity = geoshrink.hosts.odeint.wrap(velocity, t, budget=10)
         trajectory = torchdiffeq.odeint(velocity, noise, t, method="euler")
         print(velocity.report)
 

@@ -50,7 +50,7 @@ class Handle:
             profile = handle.profile(["a lighthouse", "a dog", …], num_inference_steps=50)
             handle = geoshrink.accelerate(pipe, plan=profile.plan(budget=10))
 
-        Options are those of adapters.profiling.profile_pipeline, or arguments of all calls.
+        Options are those of hosts.profiling.profile_pipeline, or arguments of all calls.
         """
         host = None if self._host is None else self._host()
         if host is None:

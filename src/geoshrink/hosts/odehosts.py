@@ -63,7 +63,7 @@ def attach(host: Any, budget: int | None = None, **options: Any) -> Handle:
         raise TypeError(
             f"{type(host).__name__} cannot be accelerated: expected {LOOPS[kind][0]} to call "
             f"torchdiffeq's odeint, found {', '.join(methods) or 'no method'} that does; wrap its "
-            "function with geoshrink.adapters.odeint.wrap"
+            "function with geoshrink.hosts.odeint.wrap"
         )
     hooks = Hooks()
     attached = Attached(weakref.ref(host, lambda _: hooks.lift()), options, kind)
