@@ -4,8 +4,11 @@ ACE-Step v1, denoisers in the style of k-diffusion.
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -483,12 +486,26 @@ def test_a_run_is_announced_in_the_log(caplog):
         caplog.clear()
 
 
-def test_a_budget_below_the_number_of_regimes_is_an_error():
-    case = CASES["TRELLIS, sparse"]()
-    few = accelerate(case.host, budget=2, rule="hold")
-    with few, pytest.raises(ValueError, match="smaller than the number of regimes, 3"):
-        case.run()
-    assert case.run().isfinite().all()
+def runs_exactly(case: Case, reason: str, **options: Any) -> None:
+    """Options that do not fit the run are no reason to break it off."""
+    plain = case.run()
+    with accelerate(case.host, **options) as handle:
+        assert torch.equal(case.run(), plain)
+    report = handle.report
+    assert report is not None and report.evaluations == report.steps
+    assert any(reason in why and "every stage is queried" in why for _, why in report.reasons)
+
+
+def test_a_budget_below_the_number_of_regimes_runs_exactly():
+    reason = "smaller than the number of regimes, 3"
+    runs_exactly(CASES["TRELLIS, sparse"](), reason, budget=2, rule="hold")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_plan_for_another_grid_runs_exactly(name, caplog):
+    plan = Plan.of([1 - i / 11 for i in range(12)], 6)
+    runs_exactly(CASES[name](), "the plan was made for 11 stages", plan=plan)
+    assert "this run is not accelerated" in caplog.text
 
 
 def test_a_plan_must_know_the_regimes():
@@ -499,9 +516,7 @@ def test_a_plan_must_know_the_regimes():
     with accelerate(case.host, plan=Plan.of(times, 10, regimes=(4, 19))) as handle:
         case.run()
     assert handle.report is not None and handle.report.evaluations == 10
-    blind = accelerate(case.host, plan=Plan.of(times, 10))
-    with blind, pytest.raises(ValueError, match="guidance switches at stage 4"):
-        case.run()
+    runs_exactly(case, "guidance switches at stage 4", plan=Plan.of(times, 10))
 
 
 def test_samplers_that_changed_are_refused():
@@ -722,6 +737,44 @@ def test_a_denoiser_keeps_its_dtype(level):
     scalar = denoised.wrap(lambda x, s: denoiser(x, torch.tensor([s])), LEVELS, budget=8)
     assert all(scalar(x, float(sigma)).isfinite().all() for sigma in LEVELS[:-1])
     assert scalar.report.evaluations == wrapped.report.evaluations == 8
+
+
+@pytest.mark.parametrize("kind", ["odeint", "denoised"])
+def test_one_wrapped_function_in_two_threads(kind):
+    """Their calls are interleaved one by one; each has its own runs and its own report."""
+    turn = threading.Barrier(2)
+    if kind == "odeint":
+        times, wrapped = TIMES, ode.wrap(field, TIMES, budget=8)
+        call, starts = wrapped, [start(), 2 * start()]
+    else:
+        times, wrapped = LEVELS, denoised.wrap(lambda x, s: denoiser(x, s).to(x), LEVELS, budget=8)
+        call, starts = (lambda t, x: wrapped(x, t.expand(2))), [torch.ones(2, 5), torch.ones(2, 5)]
+        starts[1] = starts[1].double()
+
+    def run(x: Tensor, wait: bool) -> list[Tensor]:
+        made = []
+        for t in times[:-1]:
+            made.append(call(t, x))
+            x = x + 0.01 * made[-1]
+            if wait:
+                turn.wait(20)
+        assert wrapped.report.evaluations == 8 and not wrapped.report.reasons
+        return made
+
+    alone = [run(x, False) for x in starts]
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(lambda x: run(x, True), starts))
+    for one, other in zip(alone, together):
+        assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(one, other))
+
+
+def test_the_report_of_another_thread():
+    wrapped = ode.wrap(field, TIMES, budget=8)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(torchdiffeq.odeint, wrapped, start(), TIMES, method="euler").result()
+        assert pool.submit(lambda: wrapped.report.evaluations).result() == 8
+    twin = copy.deepcopy(wrapped)
+    assert twin.report.evaluations == 0
 
 
 def test_a_solver_that_calls_twice_runs_the_model():

@@ -428,7 +428,7 @@ def test_other_outputs_are_refused(output, message):
         (f"{MODULE}:never", ["--kwargs", '{"timesteps": [1]}'], "leave out 'timesteps'"),
         (f"{MODULE}:never", ["--dtype", "fp8"], "unknown dtype 'fp8'"),
         (f"{MODULE}:never", ["--device", "gpu"], "unknown device 'gpu'"),
-        (f"{MODULE}:never", ["--out", "EMPTY"], "is a folder: name the page"),
+        (f"{MODULE}:never", ["--out", "EMPTY"], "is a folder: name a file"),
         (f"{MODULE}:never", ["--out", "EMPTY/blank.txt/x.html"], "cannot be written"),
     ],
 )
@@ -452,8 +452,9 @@ def test_a_device_that_is_not_here_is_refused(capsys):
 
 
 def test_our_own_pipelines_take_class_names(tmp_path):
+    pytest.importorskip("geoshrink_bench")
     settings = Settings(
-        "geoshrink.zoo.pipelines:pipeline", prompts=("Kiwi 1",), steps=6, budgets=(4,)
+        "geoshrink_bench.zoo.pipelines:pipeline", prompts=("Kiwi 1",), steps=6, budgets=(4,)
     )
     compared = run_compare(settings, tmp_path / "page.html", progress=False)
     assert compared.subjects == ["Kiwi 1"] and "--prompts 'Kiwi 1'" in settings.command()

@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 import geoshrink
-from geoshrink import Grid, Plan, Run, accelerate, register_adapter, sample
+from geoshrink import Grid, Host, Plan, Run, accelerate, register_host, sample
 from geoshrink.grid import told_apart
+from geoshrink.hosts import registry
 from geoshrink.plan import check_plan, given_plan
 from geoshrink.report import late_errors
 from toy import Toy, noise, shifted
@@ -186,13 +187,15 @@ def test_a_scheduler_is_an_object_that_steps(scheduler):
         accelerate(pipe(), scheduler=scheduler)
 
 
-def test_an_adapter_is_two_functions():
-    before = [*geoshrink.hosts._ADAPTERS]
+def test_a_host_is_told_by_functions():
+    before = registry.known()
     with pytest.raises(TypeError, match="knows must be a function of the host, got 'a'"):
-        register_adapter("a", "b")  # type: ignore[arg-type]
+        register_host(Host("mine", "a", "b"))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="attach must be a function of the host, got 'b'"):
-        register_adapter(bool, "b")  # type: ignore[arg-type]
-    assert before == geoshrink.hosts._ADAPTERS
+        register_host(Host("mine", bool, "b"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"takes a geoshrink\.Host, got 'mine'"):
+        register_host("mine")  # type: ignore[arg-type]
+    assert before == registry.known()
 
 
 # --- the self-check ---------------------------------------------------------------------------

@@ -251,7 +251,7 @@ def test_the_full_run_is_the_host_itself(name, tmp_path_factory):
     compared, _, _, case = run(name, tmp_path_factory)
     torch.manual_seed(0)
     output = compared.loaded(case.given["prompts"] or None, STEPS, 0)
-    plain = shown(output, "host", case.host)
+    plain = compared.loaded.show(output)
     full: Any = next(media for (_, label), media in compared.media.items() if label == FULL)
     assert plain.medium(0, full.alt, plain) == full
 

@@ -9,8 +9,10 @@ from .anchors import uniform_anchors as uniform_anchors
 from .blocks import Blocks as Blocks
 from .grid import Grid as Grid
 from .hosts import Handle as Handle
+from .hosts import Host as Host
 from .hosts import accelerate as accelerate
 from .hosts import register_adapter as register_adapter
+from .hosts import register_host as register_host
 from .hosts.odeint import odeint as odeint
 from .outputs import register_output as register_output
 from .plan import METHODS as METHODS

@@ -17,7 +17,6 @@ from .inputs import Settings, check_out
 from .made import Made, Scores
 from .pipeline import Call, Loaded, load, loaded
 from .running import Cost, measure
-from .showing import shown
 
 
 class Bench:
@@ -75,13 +74,13 @@ class Bench:
         self.bar.set_description(method)
         steps, options = budget, None
         if method == DIRECT:
-            steps += self.loaded.manner.beyond
+            steps += self.loaded.way.beyond
         elif method in GEOSHRINK:
             steps = self.settings.steps
             options = {"budget": budget, **METHODS[GEOSHRINK[method]]}
         seed, tick = self.settings.seed, self.bar.update
         output, cost = measure(self.loaded, prompt, steps, seed, options, tick)
-        return shown(output, self.loaded.kind, self.loaded.host, self.loaded.fps), cost
+        return self.loaded.show(output), cost
 
 
 def finite(made: Made) -> Made:

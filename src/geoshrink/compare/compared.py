@@ -87,7 +87,7 @@ class Compared:
                 where = f"in {len(doubtful)} of {len(o.reports)} runs"
                 lines.append(f"{o.label}: self-check {max(doubtful):.0%} {where}: {ADVICE}.")
         calls = {(o.method, o.budget): o.calls for o in self.outcomes if not o.not_accelerated}
-        idle = self.loaded.manner.idle
+        idle = self.loaded.way.idle
         if idle:
             lines.append(
                 f"The last model call of {self.kind} changes nothing: direct has B + 1 steps."

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
+from ..hosts import Host
+
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-#: Arguments of a call that compare sets itself, and those that would take the steps from it.
-OURS_TO_SET = ("num_inference_steps", "generator", "output_type", "return_dict")
+#: Arguments of a call that would take the steps from compare.
 GRIDS = ("sigmas", "timesteps")
 
 
@@ -53,7 +54,7 @@ class Settings:
         if self.dtype not in (None, *DTYPES):
             raise ValueError(f"unknown dtype {self.dtype!r}; choose one of {', '.join(DTYPES)}")
         check_device(self.device)
-        for name in (*OURS_TO_SET, *GRIDS):
+        for name in (*Host.sets, *GRIDS):
             if name in self.kwargs:
                 raise ValueError(f"compare sets the steps and the output: leave out {name!r}")
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..hosts import accelerate
+from ..hosts import Host, accelerate, diffusers, host_of
+from ..hosts.host import arguments_of
+from ..hosts.registry import known
 from .inputs import DTYPES, GRIDS, Settings
-from .manners import PIPELINE, Manner, by_function, manner_of
+from .kinds import kind_of
+from .made import Made
 from .pictures import FPS
+from .showing import shown
 
-STEPS = "num_inference_steps"
 Call = Mapping[str, Any] | Callable[..., Any]
 
 
@@ -27,12 +29,13 @@ Call = Mapping[str, Any] | Callable[..., Any]
 class Loaded:
     """A host that can be called and accelerated.
 
+    way        how it is called and shown
     call       the arguments of every call, besides the prompt and what compare sets
     denoisers  the networks whose calls are saved; none where its own loop counts them
     """
 
     host: Any
-    manner: Manner
+    way: Host
     call: Mapping[str, Any]
     denoisers: tuple[nn.Module, ...]
 
@@ -45,8 +48,16 @@ class Loaded:
         return float(self.call.get("frame_rate") or self.call.get("fps") or FPS)
 
     def __call__(self, prompt: str | None, steps: int, seed: int) -> Any:
-        prompts = {} if prompt is None else {self.manner.prompt: prompt}
-        return self.manner.run(self.host, {**self.call, **prompts}, steps, seed)
+        prompts = {} if prompt is None else {self.way.prompt_of(self.host): prompt}
+        assert self.way.call is not None
+        return self.way.call(self.host, {**self.call, **prompts}, steps, seed)
+
+    def show(self, output: Any) -> Made:
+        """What a call returned, as samples of some kind."""
+        if self.way.show is None or isinstance(output, Made):
+            return shown(output, self.kind, self.host, self.fps)
+        name, given = self.way.show(self.host, output)
+        return kind_of(name)(**given)
 
 
 def load(settings: Settings) -> Loaded:
@@ -68,28 +79,39 @@ def loaded(host: Any, call: Call, settings: Settings) -> Loaded:
     """`call` is a dict of arguments, or a function of steps, and of prompt and seed if it likes."""
     handle = accelerate(host, min(settings.budgets))  # what cannot be accelerated says so now
     handle.remove()
-    if isinstance(call, Mapping):
-        manner = manner_of(host)
-    else:
-        manner, call = by_function(call, host), {}
-    return Loaded(host, manner, arguments(host, manner, call, settings), handle.denoisers)
+    way = host_of(host) or diffusers.HOST
+    if not isinstance(call, Mapping):
+        way, call = by_function(call, host, way), {}
+    return Loaded(host, way, arguments(host, way, call, settings), handle.denoisers)
+
+
+def by_function(function: Callable[..., Any], host: Any, way: Host) -> Host:
+    """Called by a function of the user's: of prompt, steps and seed it gets what it takes."""
+    takes = arguments_of(host, function)
+    if "steps" not in takes:
+        raise TypeError(
+            f"the function that calls {type(host).__name__} takes ({', '.join(sorted(takes))}): it "
+            "must take steps, and may take prompt and seed"
+        )
+
+    def run(host: Any, call: dict[str, Any], steps: int, seed: int) -> Any:
+        own = {"steps": steps, "seed": seed}
+        return function(**call, **{name: own[name] for name in own if name in takes})
+
+    own = dict(method=function, prompt=("prompt",), sets=("steps", "seed"))
+    return replace(way, call=run, show=None, **own)
 
 
 def from_folder(folder: Path, settings: Settings) -> Any:
-    if not (folder / "model_index.json").is_file():
-        raise ValueError(f"{folder} holds no model_index.json: it is no diffusers pipeline")
-    try:
-        diffusers: Any = import_module("diffusers")
-    except ModuleNotFoundError as error:
-        raise ImportError(f"a model folder needs {error.name}: pip install diffusers") from None
-    device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = settings.dtype or ("bf16" if device.startswith("cuda") else "fp32")
-    named = "torch_dtype" if diffusers.__version__.startswith("0.") else "dtype"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # late 0.x knows both names, early one
-        options = {"local_files_only": True, named: DTYPES[dtype]}
-        pipe = diffusers.DiffusionPipeline.from_pretrained(str(folder), **options)
-    return pipe.to(device)
+    """What the first kind of hosts loads that finds its files there."""
+    kinds = [kind for kind in known() if kind.load is not None]
+    for kind in kinds:
+        if kind.load and all((folder / name).exists() for name in kind.files):
+            device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+            dtype = settings.dtype or ("bf16" if device.startswith("cuda") else "fp32")
+            return kind.load(folder, device, DTYPES[dtype])
+    wanted = [f"no {', '.join(kind.files)}: it is no {kind.name} pipeline" for kind in kinds]
+    raise ValueError(f"{folder} holds {'; '.join(wanted)}")
 
 
 def from_builder(settings: Settings) -> tuple[Any, Call]:
@@ -125,17 +147,15 @@ def from_builder(settings: Settings) -> tuple[Any, Call]:
     return host, call
 
 
-def arguments(
-    host: Any, manner: Manner, call: Mapping[str, Any], settings: Settings
-) -> dict[str, Any]:
+def arguments(host: Any, way: Host, call: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """What every call is given besides the prompt and what compare sets; strange names refused."""
-    kind, prompt = type(host).__name__, manner.prompt
-    if manner is PIPELINE and not (callable(host) and STEPS in manner.takes(host)):
+    kind, prompt = type(host).__name__, way.prompt_of(host)
+    if not way.can_call(host):
         raise ValueError(
-            f"compare cannot set the steps of {kind}: its call takes no {STEPS}; let a builder "
-            "return it with a function of prompt, steps and seed"
+            f"compare cannot set the steps of {kind}: let a builder return it with a function of "
+            "prompt, steps and seed"
         )
-    takes = manner.takes(host)
+    takes = way.takes(host)
     if grids := [name for name in GRIDS if call.get(name) is not None]:
         raise ValueError(f"the builder gives {grids[0]!r}: compare must set the steps itself")
     frames = next((name for name in ("num_frames", "video_length") if name in takes), "num_frames")
@@ -145,9 +165,9 @@ def arguments(
     for name in (*given, *[prompt] * bool(settings.prompts)):
         if name not in takes:
             raise ValueError(f"{kind} takes no {name!r} in its call")
-    if taken := [name for name in given if name in manner.sets]:
+    if taken := [name for name in given if name in way.sets]:
         raise ValueError(f"compare sets the steps and the output: leave out {taken[0]!r}")
-    call = {**{name: call[name] for name in call if name not in manner.sets}, **given}
+    call = {**{name: call[name] for name in call if name not in way.sets}, **given}
     if settings.prompts and "prompt_embeds" in call:
         raise ValueError("the call has its prompt_embeds already: leave out the prompts")
     if prompt in takes and not (settings.prompts or {prompt, "prompt_embeds"} & {*call}):

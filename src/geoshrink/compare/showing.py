@@ -9,15 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..hosts.host import HEARD, RATES, SEEN
 from .kinds import kind_of
 from .made import Made
 from .pictures import FPS, Pictures, floats
 
-#: Where outputs hold what they show; the first three are video.
-SEEN = ("frames", "videos", "video", "images", "image")
-HEARD = ("audios", "audio")
 SHAPES = ("meshes", "mesh")
-RATES = ("sampling_rate", "sample_rate", "output_sampling_rate")
 
 
 def shown(output: Any, kind: str, host: Any = None, fps: float = FPS) -> Made:

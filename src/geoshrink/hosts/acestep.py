@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import tempfile
 import threading
 import weakref
 from collections import deque
@@ -28,10 +29,12 @@ from ..report import Report
 from ..run import Run
 from .handle import KEPT, Handle
 from .hooks import Hooks, lift_all
+from .host import Host, is_a
 from .options import check_options
 from .signatures import check_shape, named, variables
 from .stack import stack
-from .stages import announced, plan_of, switches
+from .stages import plan_of, switches
+from .telling import announced
 
 logger = logging.getLogger("geoshrink")
 
@@ -50,7 +53,7 @@ NOT_EULER = {
 
 
 def knows(host: Any) -> bool:
-    return any(kind.__name__ == "ACEStepPipeline" for kind in type(host).__mro__)
+    return is_a(host, "ACEStepPipeline")
 
 
 def attach(host: Any, budget: int | None = None, **options: Any) -> Handle:
@@ -172,3 +175,31 @@ class Loop:
             regimes=tuple(self.guided),
             forwards=self.forwards,
         )
+
+
+def call(host: Any, arguments: dict[str, Any], steps: int, seed: int) -> Any:
+    """(waves, rate). The pipeline writes files: the waves are taken where it would."""
+    waves, rates, hooks = [], [], Hooks()
+    with tempfile.TemporaryDirectory() as folder:  # for what it writes beside them
+
+        def keep(wave: Any, idx: int, *_: Any, sample_rate: int = 48000, **__: Any) -> str:
+            waves.append(wave)
+            rates.append(sample_rate)
+            return f"{folder}/{idx}.wav"
+
+        try:
+            hooks.place(host, "save_wav_file", lambda host, save, args, more: keep(*args, **more))
+            host(infer_step=steps, manual_seeds=[seed], **{"lyrics": "", **arguments})
+        finally:
+            hooks.lift()
+    return torch.stack(waves), rates[0]
+
+
+HOST = Host(
+    "ACE-Step v1",
+    knows,
+    attach,
+    call,
+    show=lambda host, output: ("Sounds", {"waves": output[0], "rate": output[1]}),
+    sets=("infer_step", "manual_seeds", "save_path", "format"),
+)

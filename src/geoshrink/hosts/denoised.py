@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from ..plan import Plan
-from ..report import Report
 from .odeint import numbers, stages_of
-from .stages import Stages
+from .stages import Wrapped
 
 
 def wrap(
@@ -37,43 +36,33 @@ def wrap(
 
     `options` are those of Plan.of. x is x₀ + σ·ε where σ goes beyond 1, and (1 − σ)·x₀ + σ·ε
     elsewhere, unless prediction= and alphas= say otherwise. A call at another σ than the next one
-    runs the model, and so do all calls after it; a call at σ_0 begins a new run.
+    runs the model, and so do all calls after it; a call at σ_0 begins a new run. Each thread
+    has runs of its own.
     """
     levels = numbers(sigmas)
     if plan is None and not {"prediction", "alphas"} & set(options) and max(levels, default=0) > 1:
         options = {**options, "prediction": "epsilon", "alphas": "ve"}
-    plan, times, note = stages_of(levels, None, budget, plan, options)
-    return Denoiser(model, Stages(plan, times, note, mask, dtype))
+    return Denoiser(model, *stages_of(levels, None, budget, plan, options), mask, dtype)
 
 
-class Denoiser:
-    """model(x, σ, …) with predictions; `report` is that of the latest run."""
-
-    def __init__(self, model: Callable[..., Tensor], stages: Stages):
-        self.inner, self.stages, self.dtype = model, stages, torch.float32
+class Denoiser(Wrapped):
+    """model(x, σ, …) with predictions."""
 
     def __call__(self, x: Tensor, sigma: Any, *args: Any, **kwargs: Any) -> Tensor:
         levels = torch.as_tensor(sigma, device=x.device)
         wide = levels.reshape(-1, *[1] * (x.ndim - 1)) if levels.ndim else levels
 
+        stages = self.stages
+
         def evaluate() -> Tensor:
             denoised = self.inner(x, sigma, *args, **kwargs)
-            self.dtype = denoised.dtype
+            stages.made = denoised.dtype
             return denoised
 
-        return self.stages(
+        return stages(
             levels.flatten()[0],
             evaluate,
             x,
             lambda denoised: (x - denoised) / wide,
-            lambda d: (x - wide * d).to(self.dtype),
+            lambda d: (x - wide * d).to(stages.made),
         )
-
-    @property
-    def report(self) -> Report:
-        return self.stages.report
-
-    def __getattr__(self, name: str) -> Any:  # k-diffusion's models have sigma_min, inner_model …
-        if name == "inner":
-            raise AttributeError(name)
-        return getattr(self.inner, name)

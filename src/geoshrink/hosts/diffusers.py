@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib import import_module
+from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch import nn
 
 from ..blocks import Blocks
 from ..grid import Grid
 from .handle import Handle
-from .interval import switches
+from .host import Host
 from .options import check_options
 from .scheduling import check_step, read_grid
 from .seam import Reader, Seam
+from .stack import variables_of
+from .stages import switches
 
 #: Pipelines that look into the denoiser, or do more with its outputs than give them to step.
 INTRUSIVE = (
@@ -130,5 +136,34 @@ def grid_of(scheduler: Any, host: Any, order: int, timestep: Any) -> tuple[Grid,
     name, reason = type(host).__name__, None
     if name.startswith(INTRUSIVE):
         reason = f"{name} looks into the denoiser or its outputs"
-    counted, regimes = getattr(host, "_num_timesteps", None), switches(host, scheduler)
+    counted, regimes = getattr(host, "_num_timesteps", None), guidance_switches(host, scheduler)
     return read_grid(scheduler, order, timestep, counted=counted, reason=reason, regimes=regimes)
+
+
+def guidance_switches(host: Any, scheduler: Any) -> list[int]:
+    """The timesteps, by index, at which the guidance interval of ACE-Step 1.5 begins and ends.
+
+    Its loop guides where start ≤ 1 − t ≤ end, both variables of its __call__. Other switches are
+    seen in the denoiser's calls when they happen, and cost a query each.
+    """
+    known = variables_of(host)
+    start, end = (known.get(f"cfg_interval_{which}") for which in ("start", "end"))
+    if not known.get("do_cfg") or start is None or end is None:
+        return []
+    return switches([start <= 1.0 - t <= end for t in scheduler.timesteps.tolist()])
+
+
+def load(folder: Path, device: str, dtype: torch.dtype) -> Any:
+    try:
+        diffusers: Any = import_module("diffusers")
+    except ModuleNotFoundError as error:
+        raise ImportError(f"a model folder needs {error.name}: pip install diffusers") from None
+    named = "torch_dtype" if diffusers.__version__.startswith("0.") else "dtype"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # late 0.x knows both names, early one
+        options = {"local_files_only": True, named: dtype}
+        pipe = diffusers.DiffusionPipeline.from_pretrained(str(folder), **options)
+    return pipe.to(device)
+
+
+HOST = Host("diffusers", knows, attach, load=load, files=("model_index.json",))

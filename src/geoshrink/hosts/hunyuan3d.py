@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from .handle import Handle
+from .host import STEPS, Host
 from .known import Known
 
 PIPELINE = Known(
@@ -21,10 +24,6 @@ PIPELINE = Known(
 )
 
 
-def knows(host: Any) -> bool:
-    return PIPELINE.is_host(host)
-
-
 def attach(host: Any, budget: int | None = None, **options: Any) -> Handle:
     scheduler = type(getattr(host, "scheduler", None)).__name__
     if scheduler.startswith("Consistency"):
@@ -33,3 +32,21 @@ def attach(host: Any, budget: int | None = None, **options: Any) -> Handle:
             "every one of its few steps; use it without geoshrink"
         )
     return PIPELINE.attach(host, budget, **options)
+
+
+def call(host: Any, arguments: dict[str, Any], steps: int, seed: int) -> Any:
+    noise = torch.Generator().manual_seed(seed)
+    own = {STEPS: steps, "generator": noise, "output_type": "trimesh"}
+    return host(**own, **{"enable_pbar": False, **arguments})
+
+
+HOST = Host(
+    "Hunyuan3D",
+    PIPELINE.is_host,
+    attach,
+    call,
+    show=lambda host, meshes: ("Meshes", {"meshes": meshes}),
+    prompt=("image",),
+    beyond=1,
+    idle=1,
+)

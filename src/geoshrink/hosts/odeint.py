@@ -16,9 +16,8 @@ from torch import Tensor
 
 from ..grid import Grid
 from ..plan import Plan, given_plan
-from ..report import Report
 from ..run import check_options
-from .stages import Stages, check_regimes
+from .stages import Wrapped, check_regimes
 
 logger = logging.getLogger("geoshrink")
 
@@ -60,7 +59,7 @@ def odeint(
     if reason is not None:
         reason = f"{reason}: every call is run"
         logger.warning("geoshrink: %s", reason)
-    wrapped = Wrapped(func, *stages_of(times, reason, budget, plan, plan_options), mask, dtype)
+    wrapped = Integrated(func, *stages_of(times, reason, budget, plan, plan_options), mask, dtype)
     more = {} if event_fn is None else {"event_fn": event_fn}
     given = None if options is None else dict(options)
     result = torchdiffeq.odeint(
@@ -78,7 +77,7 @@ def wrap(
     mask: Any = None,
     dtype: torch.dtype = torch.float32,
     **plan_options: Any,
-) -> Wrapped:
+) -> Integrated:
     """func for a solver that calls it once at every time of t but the last, as Euler does.
 
         velocity = geoshrink.hosts.odeint.wrap(velocity, t, budget=10)
@@ -86,36 +85,16 @@ def wrap(
         print(velocity.report)
 
     Options are those of odeint(). A call at any other time runs func, and so do all calls after
-    it; a call at t_0 begins a new run.
+    it; a call at t_0 begins a new run. Each thread has runs of its own.
     """
-    return Wrapped(func, *stages_of(numbers(t), None, budget, plan, plan_options), mask, dtype)
+    return Integrated(func, *stages_of(numbers(t), None, budget, plan, plan_options), mask, dtype)
 
 
-class Wrapped:
-    """func(t, y) with predictions; `report` is that of the latest run."""
-
-    def __init__(
-        self,
-        func: Callable,
-        plan: Plan,
-        times: list[float],
-        note: str | None,
-        mask: Any,
-        dtype: torch.dtype,
-    ):
-        self.func, self.stages = func, Stages(plan, times, note, mask, dtype)
+class Integrated(Wrapped):
+    """func(t, y) with predictions."""
 
     def __call__(self, t: Any, y: Any) -> Any:
-        return self.stages(t, lambda: self.func(t, y), y)
-
-    @property
-    def report(self) -> Report:
-        return self.stages.report
-
-    def __getattr__(self, name: str) -> Any:  # the callbacks that torchdiffeq looks for
-        if name == "func":
-            raise AttributeError(name)
-        return getattr(self.func, name)
+        return self.stages(t, lambda: self.inner(t, y), y)
 
 
 def stages_of(

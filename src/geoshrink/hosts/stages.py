@@ -7,10 +7,12 @@ the model is run at every call.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from threading import Thread, current_thread
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -19,9 +21,9 @@ from ..grid import Grid
 from ..plan import Plan, check_plan
 from ..report import Report
 from ..run import Run
+from .options import warn
 
 FEW_STAGES = 5
-logger = logging.getLogger("geoshrink")
 
 
 class Stages:
@@ -29,7 +31,8 @@ class Stages:
 
     times     t_0 … t_T as the host has them, those of zero length included
     note      why every stage is queried, where that is so
-    counts    whether the host's adapter counts how often the network itself runs, in `forwards`
+    counts    whether `forwards` counts how often the network itself runs
+    made      what the caller likes to remember of the latest exact output
     """
 
     def __init__(
@@ -42,7 +45,7 @@ class Stages:
         counts: bool = False,
     ):
         self.run, self.times, self.begin_note = Run(plan, mask=mask, dtype=dtype), times, note
-        self.counts = counts
+        self.counts, self.made = counts, None
         self.begin()
 
     def begin(self) -> None:
@@ -131,14 +134,42 @@ class Stages:
         )
 
 
-def announced(report: Report) -> Report:
-    """The report of a run that has ended, with its lines in the log."""
-    logger.info("geoshrink: %s", report.summary())
-    for _, reason in report.reasons:
-        logger.info("geoshrink: %s", reason)
-    if report.doubt:
-        logger.warning("geoshrink: %s", report.doubt)
-    return report
+class Wrapped:
+    """A function some of whose calls are predicted; each thread has runs of its own.
+
+    `report` is that of this thread's latest run; in a thread that made none, of the latest of all.
+    """
+
+    def __init__(
+        self,
+        inner: Callable[..., Any],
+        plan: Plan,
+        times: Sequence[float],
+        note: str | None,
+        mask: Any,
+        dtype: torch.dtype,
+    ):
+        self.inner, self.make = inner, partial(Stages, plan, times, note, mask, dtype)
+        self.each: WeakKeyDictionary[Thread, Stages] = WeakKeyDictionary()
+        self.latest = self.stages
+
+    @property
+    def stages(self) -> Stages:
+        """Those of this thread."""
+        thread = current_thread()
+        if thread not in self.each:
+            self.each[thread] = self.make()
+        self.latest = self.each[thread]
+        return self.latest
+
+    @property
+    def report(self) -> Report:
+        return self.each.get(current_thread(), self.latest).report
+
+    def __getattr__(self, name: str) -> Any:  # callbacks of torchdiffeq, sigma_min of k-diffusion …
+        if name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
 
 
 def switches(inside: Sequence[bool]) -> list[int]:
@@ -149,14 +180,20 @@ def switches(inside: Sequence[bool]) -> list[int]:
 def plan_of(
     grid: Grid, options: dict[str, Any], reason: str | None = None
 ) -> tuple[Plan, str | None]:
-    """(plan of a run over this grid, why it queries every stage or None)."""
+    """(plan of a run over this grid, why it queries every stage or None).
+
+    The run has begun: options that do not fit its grid are reported, not raised.
+    """
     if reason is None and grid.steps <= FEW_STAGES:
         reason = f"{grid.steps} stages leave nothing to skip"
-    if reason is not None:
-        return Plan.of(grid), f"{reason}: every stage is queried"
-    if "plan" in options:
-        return check_regimes(options["plan"], grid), None
-    return Plan.of(grid, **options), None
+    if reason is None:
+        try:
+            if "plan" in options:
+                return check_regimes(options["plan"], grid), None
+            return Plan.of(grid, **options), None
+        except ValueError as error:
+            reason = warn(error)
+    return Plan.of(grid), f"{reason}: every stage is queried"
 
 
 def check_regimes(plan: Plan, grid: Grid) -> Plan:

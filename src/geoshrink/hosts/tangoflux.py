@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .handle import Handle
+from .host import Host
 from .known import Known
 
 MODEL = Known(
@@ -30,3 +31,14 @@ def knows(host: Any) -> bool:
 
 def attach(host: Any, budget: int | None = None, **options: Any) -> Handle:
     return MODEL.attach(model_of(host), budget, **options)
+
+
+def call(host: Any, arguments: dict[str, Any], steps: int, seed: int) -> Any:
+    return host.generate(steps=steps, **arguments)
+
+
+def show(host: Any, wave: Any) -> tuple[str, dict[str, Any]]:
+    return "Sounds", {"waves": wave[None], "rate": host.vae.config.sampling_rate}
+
+
+HOST = Host("TangoFlux", knows, attach, call, show, method="generate", sets=("steps",))

@@ -23,3 +23,13 @@ def tell(run: Run, report: Callable[[], Report | None], notes: Sequence[tuple[in
             logger.info("geoshrink: %s", reason)
     if is_doubtful(check):
         logger.warning("geoshrink: self-check %.0f%%: %s", 100 * check, ADVICE)
+
+
+def announced(report: Report) -> Report:
+    """The report of a run that has ended, with its lines in the log."""
+    logger.info("geoshrink: %s", report.summary())
+    for _, reason in report.reasons:
+        logger.info("geoshrink: %s", reason)
+    if report.doubt:
+        logger.warning("geoshrink: %s", report.doubt)
+    return report

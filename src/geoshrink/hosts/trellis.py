@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,11 @@ from ..grid import Grid
 from ..report import Report
 from .handle import KEPT, Handle
 from .hooks import Hooks, lift_all
+from .host import Host, arguments_of, is_a
 from .options import check_options
 from .signatures import check_shape, named
-from .stages import Stages, announced, plan_of, switches
+from .stages import Stages, plan_of, switches
+from .telling import announced
 
 SAMPLE = ("model", "noise", "steps", "rescale_t")
 INFERENCE = ("model", "x_t", "t")
@@ -36,7 +38,7 @@ def knows(host: Any) -> bool:
 
 
 def is_sampler(host: Any) -> bool:
-    return any(kind.__name__ == "FlowEulerSampler" for kind in type(host).__mro__)
+    return is_a(host, "FlowEulerSampler")
 
 
 def attach(host: Any, budget: int | None = None, *, stage: str = "slat", **options: Any) -> Handle:
@@ -156,3 +158,34 @@ def joined(predicted: Any, x: Any) -> Any:
     if isinstance(predicted, Tensor):
         return predicted
     return x.replace(torch.cat([part[0] for part in predicted]))
+
+
+def call(host: Any, arguments: dict[str, Any], steps: int, seed: int) -> Any:
+    """The steps are those of the structured latents, which is the stage that is accelerated."""
+    takes = arguments_of(host, "run")
+    stages = [name for name in takes if name.endswith("slat_sampler_params")]
+    own: dict[str, Any] = {name: {**arguments.get(name, {}), "steps": steps} for name in stages}
+    if "formats" in takes:
+        own["formats"] = ["mesh"]
+    if isinstance(path := arguments.get("image"), str):
+        from PIL import Image
+
+        own["image"] = Image.open(path)
+    return host.run(seed=seed, **{**arguments, **own})
+
+
+def show(host: Any, output: Any) -> tuple[str, dict[str, Any]]:
+    meshes = output["mesh"] if isinstance(output, Mapping) else output
+    return "Meshes", {"meshes": meshes, "up": 2}
+
+
+HOST = Host(
+    "TRELLIS",
+    knows,
+    attach,
+    call,
+    show,
+    method="run",
+    prompt=("prompt", "image"),
+    sets=("seed", "formats", "return_latent"),
+)

@@ -4,20 +4,22 @@
     pipe(["Kiwi 1"], num_inference_steps=20, guidance_scale=2.0).images[0].save("kiwi.png")
 
 An example of wrapping one's own model, too: the network is a ModelMixin, so that diffusers can save
-and load it, and the pipeline is the usual loop "network, guidance, scheduler.step". Nothing here
-knows of acceleration. A saved folder is loaded by FruitPipeline.from_pretrained(folder).
+and load it, and the pipeline is the usual loop "network, guidance, scheduler.step", which
+knows nothing of acceleration. A saved folder is loaded by FruitPipeline.from_pretrained(folder).
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from geoshrink.hosts import diffusers, register_host
 
 from .modalities.pictures import Pictures, picture_of
 from .modalities.sound import Sound
@@ -166,6 +168,17 @@ class ZooPipeline(DiffusionPipeline):
             return velocity
         free, given = velocity.chunk(2)
         return free + self.guidance_scale * (given - free)
+
+
+# A prompt of these pipelines is the name of a class.
+register_host(
+    replace(
+        diffusers.HOST,
+        name="zoo",
+        knows=lambda host: isinstance(host, ZooPipeline),
+        prompt=("labels",),
+    )
+)
 
 
 class FruitPipeline(ZooPipeline):
