@@ -32,7 +32,7 @@ from planning_common import (
 from universal_fit import family
 
 from geoshrink import METHODS, Plan, Profile, sample
-from geoshrink.universal import Shape, universal_anchors
+from geoshrink.meshes.auto import Shape, universal_anchors
 
 AUTO, SIGMA = "auto", "σ-geometric"
 #: Rule and space on the universal anchors.

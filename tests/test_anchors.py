@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
-from geoshrink.anchors import (
+from geoshrink.grid import Grid
+from geoshrink.meshes import (
     certificate,
     closure_root,
     continuous_mesh,
@@ -26,7 +27,6 @@ from geoshrink.anchors import (
     sigma_anchors,
     uniform_anchors,
 )
-from geoshrink.grid import Grid
 from geoshrink.plan import Plan
 
 EPS = float(np.finfo(float).eps)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from geoshrink import Blocks, Plan, Run, sample, slot
+from geoshrink import Blocks, Plan, Run, sample
+from geoshrink.history import slot
 from geoshrink_bench.zoo import shifted_sigmas
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -12,8 +12,8 @@ from torch.func import functional_call, grad, jacfwd, jacrev, jvp, vmap
 
 import geoshrink
 from geoshrink import Blocks, Plan, Run, sample
-from geoshrink.retention import Statistics, retention, shared_retention
 from geoshrink.rules import RULES, Rule
+from geoshrink.rules.retention import Statistics, retention, shared_retention
 
 F64 = torch.float64
 STEPS, BUDGET = 12, 6

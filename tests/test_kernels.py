@@ -13,9 +13,10 @@ import pytest
 import torch
 
 import oracle
-from geoshrink import Run, sample, slot
-from geoshrink.retention import Statistics, retention, turning
+from geoshrink import Run, sample
+from geoshrink.history import slot
 from geoshrink.rules import RULES, Form, Rule
+from geoshrink.rules.retention import Statistics, retention, turning
 
 pytestmark = [
     pytest.mark.extra,
@@ -36,7 +37,7 @@ SHAPES = [(2, 2500), (1, 1), (3, 1), (2, 3, 7, 11), (5,), (1, 4099)]
 @pytest.fixture
 def kernels():
     try:
-        module = importlib.import_module("geoshrink.kernels.triton")
+        module = importlib.import_module("geoshrink.history.kernels.triton")
     except Exception as error:
         pytest.skip(f"triton does not load: {error}")
     if not CUDA and not hasattr(module.combine_kernel, "fn"):

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
-from geoshrink.anchors import geometric_anchors, sigma_anchors, uniform_anchors
 from geoshrink.blocks import Blocks
 from geoshrink.grid import Grid
+from geoshrink.meshes import geometric_anchors, sigma_anchors, uniform_anchors
 from geoshrink.plan import METHODS, VERSION, Plan
-from geoshrink.retention import Statistics, retention
 from geoshrink.rules import RULES, Rule
+from geoshrink.rules.retention import Statistics, retention
 
 modest = settings(deadline=None, max_examples=60)
 approx = pytest.approx

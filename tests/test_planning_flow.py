@@ -9,13 +9,13 @@ import torch
 
 import geoshrink
 from geoshrink import Grid, Plan, Profile, Run, sample
+from geoshrink.history.refinement import refined_grid, refined_plan
 from geoshrink.planning.cells import Cells
 from geoshrink.planning.gains import gain_stages
 from geoshrink.planning.planner import BASELINES
 from geoshrink.planning.runs import FULL
 from geoshrink.planning.space import View, between, gram, weights_of
 from geoshrink.planning.tournament import SLATES, converged, decibels
-from geoshrink.refining import refined_grid, refined_plan
 from geoshrink.solvers import SOLVERS
 from toy import SIZE, Toy, noise, shifted
 
@@ -331,5 +331,5 @@ def test_a_reserve_beside_a_plan_is_on_top_and_bad_ones_are_quoted():
     assert toy.calls == 11
     with pytest.raises(ValueError, match="reserve is a number of queries, got -1"):
         Run(shifted(40), 12, reserve=-1)
-    with pytest.raises(ValueError, match="not for Heun"):
+    with pytest.raises(ValueError, match="not 'heun'"):
         sample(toy, noise(), shifted(40), 12, reserve=1, solver="heun")

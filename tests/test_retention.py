@@ -19,7 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import oracle
 from geoshrink.blocks import Blocks
-from geoshrink.retention import (
+from geoshrink.rules import RULES, Rule
+from geoshrink.rules.retention import (
     Statistics,
     acute_angle,
     cosine,
@@ -28,7 +29,6 @@ from geoshrink.retention import (
     shared_retention,
     turning,
 )
-from geoshrink.rules import RULES, Rule
 
 modest = settings(deadline=None, max_examples=60)
 approx = pytest.approx

@@ -100,7 +100,7 @@ def test_plan_files_of_before_are_read():
 @pytest.mark.parametrize(
     ("make", "quoted"),
     [
-        (lambda: Form("Two Words", RULES["hold"].omega), "'Two Words'"),
+        (lambda: register_rule(Form("Two Words", RULES["hold"].omega)), "'Two Words'"),
         (lambda: Form("fine", RULES["hold"].omega, sees="all"), "'all'"),
         (lambda: Form("fine", RULES["hold"].omega, numbers=("gamma",)), "gamma"),
         (lambda: register_rule(RULES["hold"]), "'hold' is already registered"),

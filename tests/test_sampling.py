@@ -13,8 +13,8 @@ from torch import Tensor
 
 import oracle
 from geoshrink import Blocks, Grid, Plan, Rule, Run, register_output, sample
+from geoshrink.meshes.auto import universal_anchors
 from geoshrink.solvers import SOLVERS
-from geoshrink.universal import universal_anchors
 
 F64 = torch.float64
 

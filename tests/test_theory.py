@@ -17,15 +17,15 @@ from hypothesis.extra.numpy import arrays
 from numpy.polynomial import Polynomial
 from numpy.polynomial.legendre import leggauss
 
-from geoshrink.anchors import (
+from geoshrink.meshes import (
     certificate,
     closure_root,
     continuous_mesh,
     geometric_anchors,
     project,
 )
-from geoshrink.retention import Statistics, retention, shared_retention
 from geoshrink.rules import Rule
+from geoshrink.rules.retention import Statistics, retention, shared_retention
 from geoshrink.theory import (
     angle_bias,
     angular_speed,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import geoshrink
 from geoshrink import Grid, Plan
 from geoshrink.hosts.options import DEFAULT_SPEEDUP, check_options
-from geoshrink.universal import MOST, UNIVERSAL, Shape, even_stages, universal_anchors
+from geoshrink.meshes.auto import MOST, UNIVERSAL, Shape, even_stages, universal_anchors
 
 modest = settings(deadline=None, max_examples=20)
 

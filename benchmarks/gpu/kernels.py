@@ -23,8 +23,8 @@ from machine import header, kernels, profiler
 from torch import Tensor
 
 import geoshrink
-from geoshrink import slot
-from geoshrink.kernels import fused
+from geoshrink.history import slot
+from geoshrink.history.kernels import fused
 
 STEPS, BUDGET = 50, 10
 SIGMAS = [1 - i / STEPS for i in range(STEPS + 1)]

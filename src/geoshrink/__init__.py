@@ -2,10 +2,7 @@
 grid.
 """
 
-from .anchors import certificate as certificate
-from .anchors import geometric_anchors as geometric_anchors
-from .anchors import sigma_anchors as sigma_anchors
-from .anchors import uniform_anchors as uniform_anchors
+from . import moved
 from .blocks import Blocks as Blocks
 from .grid import Grid as Grid
 from .hosts import Handle as Handle
@@ -14,6 +11,11 @@ from .hosts import accelerate as accelerate
 from .hosts import register_adapter as register_adapter
 from .hosts import register_host as register_host
 from .hosts.odeint import odeint as odeint
+from .meshes import certificate as certificate
+from .meshes import geometric_anchors as geometric_anchors
+from .meshes import register_mesh as register_mesh
+from .meshes import sigma_anchors as sigma_anchors
+from .meshes import uniform_anchors as uniform_anchors
 from .outputs import register_output as register_output
 from .plan import METHODS as METHODS
 from .plan import Plan as Plan
@@ -24,5 +26,8 @@ from .rules import Rule as Rule
 from .rules import register_rule as register_rule
 from .run import Run as Run
 from .sampling import sample as sample
+from .solvers import register_solver as register_solver
+
+moved.install()
 
 __version__ = "0.1.0"

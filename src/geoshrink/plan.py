@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .anchors import certificate, retention_floor
 from .blocks import PER_SAMPLE, Blocks
 from .checks import check_coefficients
 from .grid import Grid, Track, read_grid
-from .placement import check_anchors, choose_anchors
-from .retention import check_shared
+from .meshes.paper import certificate, retention_floor
+from .meshes.placement import check_anchors, choose_anchors
 from .rules import Rule
+from .rules.retention import check_shared
 from .tracing import bare
 
 VERSION = 1
@@ -57,7 +57,7 @@ class Plan:
     blocks        which coordinates share one ω
     mesh          how the anchors were found, in words
     refine        Euler steps in place of each of the solver's; only an anchor's first step is exact
-                  (refining.py)
+                  (history/refinement.py)
     """
 
     grid: Grid

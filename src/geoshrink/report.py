@@ -10,8 +10,8 @@ from typing import Any, TypeGuard
 import numpy as np
 from torch import Tensor
 
-from .anchors import retention_floor
-from .record import Record, on_host
+from .history import Record, on_host
+from .meshes import retention_floor
 
 DOUBTFUL = 0.4
 ADVICE = "do not trust this run; give it a larger budget or less guidance"

@@ -12,15 +12,19 @@ import torch
 from torch import Tensor
 
 from .checks import whole
-from .masks import check_mask
+from .history import (
+    Record,
+    RefinedHistory,
+    Reserve,
+    check_group,
+    check_mask,
+    history_of,
+    kind_of,
+    on_host,
+)
 from .outputs import flatten, keys_of, structure
 from .plan import Plan, given_plan
-from .record import Record, on_host
-from .refining import RefinedHistory, history_of
 from .report import Report, self_check
-from .reserve import Reserve
-from .sharding import check_group
-from .slot import kind_of
 
 
 class Run:
@@ -44,7 +48,7 @@ class Run:
     group   a process group (True: the default one) where each process holds a shard of the output:
             the statistics are added up over it, once per anchor
     reserve so many of the budget's queries (without a budget: further ones) are kept in hand and
-            spent where the self-check is worst (reserve.py)
+            spent where the self-check is worst (history/reserve.py)
     """
 
     def __init__(

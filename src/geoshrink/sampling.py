@@ -53,7 +53,7 @@ def sample(
     callback      called as callback(stage, x) after every stage; without it Euler crosses a skipped
                   cell in one update, which is the same up to rounding
     with_report   return (x, report)
-    reserve       queries kept in hand for where the self-check is worst (reserve.py)
+    reserve       queries kept in hand for where the self-check is worst (history/reserve.py)
     group         a process group (True: the default one) that x is sharded over
     """
     if solver not in SOLVERS:
@@ -73,13 +73,13 @@ def sample(
         group=group,
         **options,
     )
-    if reserve and solver == "heun":
-        raise ValueError("a reserve is for solvers with one evaluation a stage, not for Heun")
+    if reserve and SOLVERS[solver].evaluations > 1:
+        raise ValueError(f"a reserve needs one evaluation a stage, not {solver!r}")
     if run.plan.refine > 1 and solver != "euler":
         raise ValueError(
             f"refine={run.plan.refine} is for Euler; with solver={solver!r} leave it out"
         )
-    loop = HeunLoop if solver == "heun" else Loop
+    loop = Loop if SOLVERS[solver].evaluations == 1 else HeunLoop
     sampler = loop(velocity, x, run, solver, callback, progress)
     result = sampler.go()
     return (result, sampler.report()) if with_report else result

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+
+from geoshrink.files import write_whole as put
 
 
 def name_of(spec: Any) -> str:
@@ -92,22 +93,6 @@ class Store:
             result = self.whole(path)
             if result is not None:
                 yield json.loads(path.read_text(encoding="utf-8"))["spec"], result
-
-
-def put(path: Path, content: bytes) -> None:
-    """The file with this content, whole or as it was before, also after a crash or a full disk."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(beside, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def put_tensors(path: Path, tensors: Mapping[str, Tensor], about: str = "") -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from ..compare import Settings, read_kwargs, read_prompts
 from ..compare.inputs import check_device
 from ..compare.pipeline import load as load_host
+from ..files import write_whole
 from ..hosts import diffusers
 from ..hosts.profiling import profile_pipeline
 from ..planning import Profile
@@ -81,8 +82,7 @@ def run(args: argparse.Namespace) -> int:
         if args.plan is None:
             print(plan.to_json())
         else:
-            args.plan.parent.mkdir(parents=True, exist_ok=True)
-            args.plan.write_text(plan.to_json() + "\n", encoding="utf-8")
+            write_whole(args.plan, plan.to_json() + "\n")
     return 0
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from geoshrink.files import write_whole
 from geoshrink.page.markup import Markup, element, join
 from geoshrink.page.section import Section, paragraphs
 
@@ -36,16 +36,7 @@ class Page:
 
     def write(self, path: str | Path) -> Path:
         """Write the page whole or not at all: a reader never meets half of it."""
-        path = Path(path)
-        content = self.html().encode()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            unfinished.write_bytes(content)
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-        return path
+        return write_whole(path, self.html())
 
     def _head(self) -> Markup:
         return element(

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ..refining import refined_track
-from ..retention import Statistics, retention
+from ..history.refinement import refined_track
 from ..rules import Rule
+from ..rules.retention import Statistics, retention
 from .space import View, middles
 
 CALIBRATED = "calibrated"  # the paper's conditional optimum: one ω per stage, from the profile

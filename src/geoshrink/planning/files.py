@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 import math
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..files import write_whole
 from ..grid import read_grid
 from .runs import Batch, Kind, Runs, Trial
 
@@ -29,7 +29,7 @@ TYPES = {"<f8", "<f4"}
 
 
 def write(profile: Runs, file: str | Path, small: bool = False) -> None:
-    """Writes a new file and moves it into place, so that there is never half a file."""
+    """Writes the file; `small` packs its numbers as float32."""
     kind = "<f4" if small else "<f8"
     body = {
         KIND: VERSION,
@@ -53,15 +53,7 @@ def write(profile: Runs, file: str | Path, small: bool = False) -> None:
             for batch in profile.batches
         ],
     }
-    place = Path(file)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    beside = place.with_name(place.name + ".part")
-    try:
-        beside.write_text(json.dumps(body | {DIGEST: digest(body)}), encoding="utf-8")
-        os.replace(beside, place)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    write_whole(file, json.dumps(body | {DIGEST: digest(body)}))
 
 
 def read(kind: type[Kind], file: str | Path, whole: bool = True) -> Kind:

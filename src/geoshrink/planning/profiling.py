@@ -17,6 +17,7 @@ from torch import Tensor
 from ..grid import Grid
 from ..outputs import flatten
 from ..sampling import check_state, sample
+from ..solvers import SOLVERS
 from .files import read
 from .gains import STAGES, check_stages, gain_stages, measure_gain, perturbation, remainder
 from .profiles import Profile, check_guidance, grid_misfit
@@ -35,7 +36,6 @@ from .tournament import (
     reference_calls,
 )
 
-SOLVERS = ("euler", "ab2", "dpm++2m")  # linear, with one output a stage
 #: The fields of a profile that must be the same for profiling to go on from a file.
 FACTS = ("model", "guidance", "dtype", "stages", "solver")
 RUNS = 10  # full runs that a profile costs at most, if no budgets are given
@@ -80,8 +80,9 @@ def profile(
     if samples < FEWEST:
         raise ValueError(f"{samples} samples are too few to plan from: give at least {FEWEST}")
     check_stages(perturbed)
-    if solver not in SOLVERS:
-        raise ValueError(f"plans are made for {', '.join(SOLVERS)}, got solver={solver!r}")
+    single = [name for name, kind in SOLVERS.items() if kind.evaluations == 1]
+    if solver not in single:
+        raise ValueError(f"plans are made for {', '.join(single)}, got solver={solver!r}")
     check_target(target, None, solver)
     stages = gain_stages(grid, perturbed)
     kind = str(flatten(pairs[0][1])[0][0].dtype).removeprefix("torch.")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..grid import Track
-from ..refining import refined_track
+from ..history.refinement import refined_track
 from ..solvers import SOLVERS
 
 BLOCK = 1 << 16  # coordinates in double precision at a time

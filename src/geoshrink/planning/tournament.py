@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ..grid import Grid
+from ..history.refinement import refined_grid
 from ..outputs import flatten
 from ..plan import Plan
-from ..refining import refined_grid
 from ..report import size
 from ..sampling import check_state, sample
 from .planner import BASELINES, Planner, planner_of

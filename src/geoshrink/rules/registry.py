@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from ..registry import Registry
+
 if TYPE_CHECKING:
     from .rule import Rule
 
 SEEN = ("exposure", "angle", "horizon")
 NUMBERS = ("value", "beta", "kappa")
-
-#: Every rule that is known, by its name.
-RULES: dict[str, Form] = {}
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,6 @@ class Form:
     keeps_floor: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z-]*", self.name):
-            raise ValueError(
-                f"a rule's name is of small letters and hyphens: 'beta-kappa', not {self.name!r}"
-            )
         if self.sees not in SEEN:
             raise ValueError(
                 f"rule {self.name!r}: sees is one of {', '.join(SEEN)}, got {self.sees!r}"
@@ -60,8 +54,14 @@ class Form:
             )
 
 
+#: Every rule that is known, by its name.
+RULES = Registry("rule", Form)
+
+
 def register_rule(form: Form) -> None:
     """Teaches geoshrink a rule, for sample, Run, plans and reports alike.
+
+    form    a geoshrink.rules.Form with a name of its own
 
     >>> from geoshrink.rules import Form, Rule
     >>> register_rule(Form("half", lambda rule, R, energy, reach: 0.5 / (1 + R)))
@@ -69,8 +69,4 @@ def register_rule(form: Form) -> None:
     Rule.of('signed half')
     >>> del RULES["half"]
     """
-    if not isinstance(form, Form):
-        raise TypeError(f"register_rule takes a geoshrink.rules.Form, got {form!r}")
-    if form.name in RULES:
-        raise ValueError(f"rule {form.name!r} is already registered: choose another name")
-    RULES[form.name] = form
+    RULES.add(form)

@@ -75,7 +75,7 @@ class Rule:
         if isinstance(rule, Rule):
             return rule
         match = (
-            re.fullmatch(r"(signed )?([a-z-]+)(?:\(([^()]*)\))?", rule.strip())
+            re.fullmatch(r"(signed )?([a-z][a-z0-9+-]*)(?:\(([^()]*)\))?", rule.strip())
             if isinstance(rule, str)
             else None
         )

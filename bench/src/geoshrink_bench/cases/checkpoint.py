@@ -22,9 +22,9 @@ import torch
 from torch import nn
 
 from geoshrink import __version__
-from geoshrink.hosts import Handle, accelerate
 from geoshrink.compare.inputs import DTYPES, check_device
 from geoshrink.grid import Grid
+from geoshrink.hosts import Handle, accelerate
 
 from ..methods.base import Case, Method, Outcome
 from ..methods.direct import Again

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from geoshrink.anchors import uniform_anchors
 from geoshrink.grid import Grid
+from geoshrink.meshes import uniform_anchors
 from geoshrink.outputs import flatten
 from geoshrink.sampling import sample
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from torch import Tensor
 
-from .grid import Grid, Track
-from .history import Coefficients, History
-from .plan import Plan
+from ..grid import Grid, Track
+from ..plan import Plan
+from .cell import Coefficients, History
 from .slot import Slot
 
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .blocks import Blocks
-from .rules import Rule
-from .tracing import followed
+from ..blocks import Blocks
+from ..tracing import followed
+from .rule import Rule
 
 
 class Statistics(NamedTuple):

@@ -19,8 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..retention import Statistics
-from ..rules import Rule
+from ...rules import Rule
+from ...rules.retention import Statistics
 
 BLOCK = 4096
 MOST_PARTS = 4096

@@ -14,8 +14,8 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from .checks import whole
-from .plan import Plan
+from ..checks import whole
+from ..plan import Plan
 
 
 class Reserve:

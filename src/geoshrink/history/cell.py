@@ -12,12 +12,12 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from ..plan import Plan
+from ..rules import Rule
+from ..rules.retention import Statistics, retention, shared_retention, turning
+from ..tracing import bare
 from .masks import fit_masks
-from .plan import Plan
-from .retention import Statistics, retention, shared_retention, turning
-from .rules import Rule
 from .slot import Slot, kind_of
-from .tracing import bare
 
 Coefficients = list[Tensor | None]  # one ω per slot; None holds
 

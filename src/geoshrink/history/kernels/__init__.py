@@ -32,7 +32,7 @@ def compiled(dtype: torch.dtype, device: torch.device) -> Any:
     if importlib.util.find_spec("triton") is None:
         return None
     try:
-        module = importlib.import_module("geoshrink.kernels.triton")
+        module = importlib.import_module("geoshrink.history.kernels.triton")
         module.check(dtype, device)
         return module
     except Exception as error:  # no compiler, an unknown device: torch does the same in more passes

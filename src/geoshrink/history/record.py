@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .tracing import bare
+from ..tracing import bare
 
 if TYPE_CHECKING:
-    from .history import History
-    from .plan import Plan
+    from ..plan import Plan
+    from .cell import History
 
 TENSORS = ("omega", "turning", "errors", "finite", "usable", "blind")
 

@@ -1,4 +1,4 @@
-"""The universal mesh: one coordinate of σ in which every model is equally hard to predict.
+"""auto, the default: one coordinate of σ in which every model is equally hard to predict.
 
 With τ = σ/(α + σ), 1 at noise and 0 at data,
 
@@ -20,8 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .anchors import share_budget
-from .grid import Grid
+from ..grid import Grid
+from . import sigma
+from .placement import share_budget
+from .registry import Mesh, Placed
 
 MOST = 128  # stages among which every set of anchors is searched
 #: A regime's first output is held. It counts as predicted from an anchor this far before it, in y.
@@ -124,3 +126,15 @@ def cheapest(y: np.ndarray, line: np.ndarray, square: np.ndarray, budget: int) -
         k, end = int(before[k, end]), k
         anchors.append(k)
     return anchors[::-1]
+
+
+def place(grid: Grid, budget: int) -> Placed:
+    """The anchors of a grid; the σ-mesh where there is no auto mesh."""
+    found = universal_anchors(grid, budget)
+    if found is not None:
+        return found, "auto"
+    anchors, words = sigma.MESH.place(grid, budget)
+    return anchors, f"{words} (no auto mesh: noise levels unknown or rising)"
+
+
+MESH = Mesh("auto", place, least=sigma.LEAST)

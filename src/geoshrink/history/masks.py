@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .tracing import bare
+from ..tracing import bare
 
 
 def check_mask(mask: Any) -> Any:

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .blocks import PER_SAMPLE, Blocks
-from .grid import Track
+from ..blocks import PER_SAMPLE, Blocks
+from ..grid import Track
+from ..rules import Rule
+from ..rules.retention import Statistics, dot
+from ..tracing import bare, followed
 from .kernels import fused
-from .retention import Statistics, dot
-from .rules import Rule
 from .sharding import add_up
-from .tracing import bare, followed
 
 #: Below this many coordinates one torch call is quicker to launch than a fused kernel.
 LARGE = 1 << 20
