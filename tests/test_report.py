@@ -14,6 +14,7 @@ from torch import Tensor
 
 import oracle
 from geoshrink import Plan, Report, Rule, Run, sample
+from geoshrink.report import Stage
 
 F64 = torch.float64
 
@@ -381,3 +382,30 @@ def test_a_long_run_is_reported_in_linear_time():
 def test_an_empty_batch():
     x, report = sample(lambda x, s: x, torch.ones(0, 3), SIGMAS, 8, with_report=True)
     assert x.shape == (0, 3) and report.evaluations == 8 and str(report)
+
+
+# --- doubt --------------------------------------------------------------------------------------
+
+
+def checked(*errors: list[float]) -> Report:
+    """A report whose anchors have these self-checks, a list per slot."""
+    rows = [
+        Stage(n, slot, 0.5, True, error=error)
+        for slot, own in enumerate(errors)
+        for n, error in enumerate(own)
+    ]
+    return Report("", 24, ANCHORS, (), tuple(rows), (), 0, None, None)
+
+
+def test_a_run_is_doubtful_above_two_fifths():
+    for error, doubtful in ((0.39, False), (0.4, False), (0.41, True), (0.59, True)):
+        report = checked([0.0, 0.0, error])
+        assert report.doubtful == doubtful and ("do not trust" in str(report)) == doubtful
+    assert "self-check 41% on average: do not trust this run" in str(checked([0, 0, 0.41]))
+
+
+def test_the_first_two_self_checks_of_each_slot_do_not_count():
+    assert checked([9.0, 9.0, 0.1, 0.3]).self_check == pytest.approx(0.2)
+    assert checked([9.0, 9.0, 0.1], [9.0, 9.0, 0.3, 0.5]).self_check == pytest.approx(0.3)
+    assert checked([9.0, 9.0]).self_check is None and not checked([9.0, 9.0]).doubtful
+    assert checked([0.0, 0.0, 0.6]).doubtful and not checked([9.0, 0.6, 0.2]).doubtful

@@ -62,6 +62,15 @@ def test_the_anchors_are_the_cheapest_of_all(shift, shape):
         assert found in every and cost(tau, found, shape) == pytest.approx(best, rel=1e-9)
 
 
+@pytest.mark.parametrize(("shift", "B"), [(1.0, 2), (3.0, 3)])
+def test_few_anchors_weigh_the_held_first_cell(shift, B):
+    """With so few the first cell is wide: how far its prediction counts decides where it ends."""
+    tau = shifted(50, shift)
+    every = [(0, *rest) for rest in itertools.combinations(range(1, 50), B - 1)]
+    assert anchors_of(tau, B) == min(every, key=lambda anchors: cost(tau, anchors, UNIVERSAL))
+    assert anchors_of(tau, B) == {2: (0, 6), 3: (0, 6, 28)}[B]
+
+
 @modest
 @given(st.integers(12, 1000), st.data())
 def test_so_many_anchors_as_the_budget_in_order_from_stage_0(T, data):
