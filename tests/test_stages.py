@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from geoshrink import Plan
-from geoshrink.adapters.stages import Stages
+from geoshrink.hosts.stages import Stages
 
 TIMES = [1000.0 - 100 * i for i in range(11)]
 
