@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 MOVED = {
+    "geoshrink.theory": "geoshrink_bench.theory",
     "geoshrink.adapters": "geoshrink.hosts",
     "geoshrink.anchors": "geoshrink.meshes",
     "geoshrink.universal": "geoshrink.meshes.auto",

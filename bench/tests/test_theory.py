@@ -26,7 +26,7 @@ from geoshrink.meshes import (
 )
 from geoshrink.rules import Rule
 from geoshrink.rules.retention import Statistics, retention, shared_retention
-from geoshrink.theory import (
+from geoshrink_bench.theory import (
     angle_bias,
     angular_speed,
     block_coefficient,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .meshes import retention_floor as retention_floor  # eq:gs-retention-certificate
+from geoshrink.meshes import retention_floor as retention_floor  # eq:gs-retention-certificate
 
 Vector = NDArray[np.float64]
 
