@@ -74,6 +74,7 @@ def case_of(make: Any, steps: int = STEPS, **more: Any) -> Any:
         network=net,
         noise=x,
         velocity=lambda: velocity,
+        stepping=lambda: velocity,
         grid=lambda steps=None: grid,
         solve=lambda velocity: sample(velocity, x, grid),
         **more,

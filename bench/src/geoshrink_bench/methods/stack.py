@@ -7,7 +7,7 @@ adds to them the outputs of its branches (attention, MLP), which the block itsel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,16 +88,24 @@ def joint_stack(network: Any, tokens_first: bool) -> Stack:
 @contextmanager
 def intercepted(modules: list[nn.Module], handler: Handler) -> Iterator[None]:
     """Inside, the call of modules[i] is handler(i, its own forward, args, kwargs)."""
-    saved = [(module, module.__dict__.get("forward")) for module in modules]
-    try:
+    with ExitStack() as patches:
         for i, module in enumerate(modules):
-            module.__dict__["forward"] = through(handler, i, module.forward)
+            patches.enter_context(replaced(module, "forward", through(handler, i, module.forward)))
+        yield
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """An attribute of an object itself, with another value for a while."""
+    own = vars(owner)
+    before = own.get(name)
+    own[name] = value
+    try:
         yield
     finally:
-        for module, before in saved:
-            module.__dict__.pop("forward", None)
-            if before is not None:
-                module.__dict__["forward"] = before
+        own.pop(name, None)
+        if before is not None:
+            own[name] = before
 
 
 def through(handler: Handler, i: int, forward: Callable[..., Any]) -> Callable[..., Any]:

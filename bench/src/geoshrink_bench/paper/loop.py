@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
+
+from ..methods.stack import replaced
 
 
 class Loop:
@@ -39,27 +41,16 @@ class Loop:
         self.between = True  # the network was not called since the last step
         self.first: Any = None
         self.last: Any = None
-        self.saved: list[tuple[Any, str, Any]] = []
+        self.hooks = ExitStack()
 
     def __enter__(self) -> Loop:
-        self.hook(*self.enter, self.called)
-        for owner, name in self.ends:
-            self.hook(owner, name, self.stepped)
+        hooks = [(*self.enter, self.called), *((*end, self.stepped) for end in self.ends)]
+        for owner, name, handler in hooks:
+            self.hooks.enter_context(replaced(owner, name, hooked(getattr(owner, name), handler)))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for owner, name, before in reversed(self.saved):
-            restore(owner, name, before)
-
-    def hook(self, owner: Any, name: str, handler: Callable[..., Any]) -> None:
-        original = getattr(owner, name)
-
-        @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return handler(original, *args, **kwargs)
-
-        self.saved.append((owner, name, vars(owner).get(name)))
-        vars(owner)[name] = call
+        self.hooks.close()
 
     def called(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self.first is None:
@@ -92,18 +83,9 @@ class Loop:
         return self.first.elapsed_time(self.last) / 1000
 
 
-def restore(owner: Any, name: str, before: Any) -> None:
-    vars(owner).pop(name, None)
-    if before is not None:
-        vars(owner)[name] = before
+def hooked(original: Callable[..., Any], handler: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return handler(original, *args, **kwargs)
 
-
-@contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """An attribute of an object, with another value for a while."""
-    before = vars(owner).get(name)
-    vars(owner)[name] = value
-    try:
-        yield
-    finally:
-        restore(owner, name, before)
+    return call

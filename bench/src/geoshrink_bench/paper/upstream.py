@@ -17,9 +17,9 @@ import torch
 from geoshrink.compare.inputs import DTYPES
 from geoshrink.hosts.odehosts import methods_of
 
+from ..methods.stack import replaced
 from ..samples import Sample, mono
 from .host import Host
-from .loop import replaced
 
 
 class Upstream(Host):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -50,25 +49,6 @@ class Contest:
         found = {k: mean for k, mean in self.all_means().items() if self.cells[k].competes}
         higher = self.measure.better == "higher"
         return dict(sorted(found.items(), key=lambda pair: pair[1], reverse=higher))
-
-    def lead(self, mine: float, other: float) -> float:
-        """By how many dB one mean is better than another; not a number where that is unknown."""
-        return lead_of(mine, other, self.measure)
-
-
-def lead_of(mine: float, other: float, measure: Measure) -> float:
-    """In dB; not a number where there is none to compare.
-
-    >>> lead_of(32.0, 30.0, Measure("PSNR", "dB", "higher"))
-    2.0
-    >>> lead_of(1.0, 10.0, Measure("MPJPE", "cm", "lower"))
-    20.0
-    """
-    if measure.better == "higher":
-        return mine - other
-    if measure.better == "lower" and mine > 0 and other > 0:
-        return 20 * math.log10(other / mine)
-    return math.nan
 
 
 def contests(

@@ -16,7 +16,7 @@ from ..zoo.recipes import RECIPES
 from .contests import OURS, PUBLISHED, Contest, contests, references_of
 from .results import Results
 from .score import Score
-from .words import CALIBRATED, FREE, REFERENCE, guidance_of, shift_of
+from .words import CALIBRATED, FREE, REFERENCE, interval_of, shift_of
 
 METRICS = 2  # of a setting, at a glance
 EVEN = 0.05  # dB: nearer than this is a draw
@@ -60,7 +60,7 @@ def against_rivals(results: Results) -> Iterator[Loss]:
         ours = means.get(OURS, math.nan)
         for rival in (label for label in contest.cells if label in means):
             other = rival == PUBLISHED or rival not in results.ours
-            behind = -contest.lead(ours, means[rival])
+            behind = -contest.measure.lead(ours, means[rival])
             if other and rival != "full run, again" and not math.isnan(behind):
                 yield Loss(contest, rival, ours, means[rival], behind)
 
@@ -105,7 +105,7 @@ def glance(results: Results, reference: str = "full") -> Table:
         if OURS not in means or not rivals:
             continue
         free = next((label for label in rivals if label not in results.calibrated), None)
-        over = math.nan if free is None else contest.lead(means[OURS], means[free])
+        over = math.nan if free is None else contest.measure.lead(means[OURS], means[free])
         decided += contest.decided
         wins += contest.decided and next(iter(means)) == OURS
         ahead += contest.decided and (free is None or over > 0)
@@ -134,12 +134,12 @@ def at_a_glance(
     known = "guidance" in setting.spec
     return [
         f"{setting.model}: {contest.measure.heading}",
-        guidance_of(setting.spec) if known else None,
+        f"{setting.spec['guidance']:g}{interval_of(setting.spec)}" if known else None,
         shift_of(setting.spec) if known else None,
         contest.budget,
         *(Shown(means[who], Score(means[who]).text(digits)) for who in (OURS, winner)),
         winner if contest.decided else f"{winner}, so far",
-        decibels(contest.lead(means[OURS], means[other])),
+        decibels(contest.measure.lead(means[OURS], means[other])),
         free,
         decibels(over),
     ]
@@ -151,7 +151,7 @@ def duels(results: Results, reference: str = "full", mine: str = OURS) -> Table:
     for contest in contests(results.settings, reference):
         means = contest.all_means()
         for label, mean in means.items():
-            lead = contest.lead(means.get(mine, math.nan), mean)
+            lead = contest.measure.lead(means.get(mine, math.nan), mean)
             if label != mine and math.isfinite(lead):
                 runs = contest.cells[label].evaluations / contest.budget
                 found.setdefault(label, []).append((lead, runs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -24,6 +25,20 @@ class Measure(NamedTuple):
         better = "higher" if metric.higher else "lower"
         return cls(name or metric.name, metric.unit, better, metric.version)
 
+    def lead(self, mine: float, other: float) -> float:
+        """By how many dB one mean is better than another; not a number where that is unknown.
+
+        >>> Measure("PSNR", "dB", "higher").lead(32.0, 30.0)
+        2.0
+        >>> Measure("MPJPE", "cm", "lower").lead(1.0, 10.0)
+        20.0
+        """
+        if self.better == "higher":
+            return mine - other
+        if self.better == "lower" and mine > 0 and other > 0:
+            return 20 * math.log10(other / mine)
+        return math.nan
+
     @property
     def heading(self) -> str:
         arrow = {"higher": " ↑", "lower": " ↓", None: ""}[self.better]
@@ -45,20 +60,15 @@ def titled(
 
 def title_of(setting: Mapping[str, Any]) -> str:
     """Of a model of the zoo at one guidance, shift and length."""
-    text = f"{setting['model']}, {setting['steps']} steps, guidance {guidance_of(setting, False)}"
-    text += f", shift {shift_of(setting)}"
-    if setting["interval"]:
-        text += " for σ in [{:g}, {:g}]".format(*setting["interval"])
-    if setting["lengths"]:
-        text += f", lengths {' and '.join(map(str, setting['lengths']))}"
-    return text
+    text = f"{setting['model']}, {setting['steps']} steps, guidance {setting['guidance']:g}, "
+    text += f"shift {shift_of(setting)}{interval_of(setting)}"
+    lengths = setting["lengths"]
+    return text + (f", lengths {' and '.join(map(str, lengths))}" if lengths else "")
 
 
-def guidance_of(setting: Mapping[str, Any], interval: bool = True) -> str:
-    text = f"{setting['guidance']:g}"
-    if interval and setting["interval"]:
-        text += " for σ in [{:g}, {:g}]".format(*setting["interval"])
-    return text
+def interval_of(setting: Mapping[str, Any]) -> str:
+    """Where guidance acts."""
+    return " for σ in [{:g}, {:g}]".format(*setting["interval"]) if setting["interval"] else ""
 
 
 def shift_of(setting: Mapping[str, Any]) -> str:
