@@ -25,11 +25,11 @@ from geoshrink.compare import (
     run_compare,
     shown,
 )
-from geoshrink.comparing import DIRECT, FULL, GEOSHRINK, OURS, PAPER
+from geoshrink.compare.outcomes import DIRECT, FULL, GEOSHRINK, PAPER
 from geoshrink.report import Report
 
 Image = pytest.importorskip("PIL.Image")
-METHODS = [FULL, DIRECT, PAPER, OURS]
+METHODS = [FULL, DIRECT, PAPER, GEOSHRINK]
 MODULE = "geoshrink_compare_builders"
 BUILDERS = """
 import warnings
@@ -241,7 +241,7 @@ def test_the_verdict_says_ahead_or_behind_as_the_numbers_do(flux, sd, wan):
             (o.budget, o.method): sum(o.scores[0]) / len(o.scores[0]) for o in compared.outcomes
         }
         for budget, line in zip(compared.settings.budgets, compared.verdict(), strict=True):
-            for method, part in zip(GEOSHRINK, line.split(";"), strict=True):
+            for method, part in zip(METHODS[2:], line.split(";"), strict=True):
                 gain = score[budget, method] - score[budget, DIRECT]
                 word = "ahead of" if gain > 0 else "BEHIND"
                 assert f"{method} is {abs(gain):.1f} dB {word} direct" in part
@@ -252,7 +252,7 @@ def test_a_run_that_is_not_accelerated_is_shown_with_the_reason(tmp_path):
     compared = quick(f"{MODULE}:flux", tmp_path / "x.html", steps=5, budgets=(4,))
     assert [o.calls for o in compared.outcomes] == [5, 4, 5, 5]
     assert compared.verdict() == [
-        "B = 4: GeoShrink (paper) was not accelerated; GeoShrink (ours) was not accelerated."
+        "B = 4: paper was not accelerated; geoshrink was not accelerated."
     ]
     assert len(compared.warnings()) == 2
     html = (tmp_path / "x.html").read_text("utf-8")
@@ -266,7 +266,7 @@ def test_a_doubtful_run_is_warned_of(flux, monkeypatch):
     monkeypatch.setattr(Report, "self_check", property(lambda self: 0.55))
     lines = flux[0].warnings()
     assert len(lines) == 4
-    assert "GeoShrink (ours), B = 5: self-check 55% in 1 of 1 runs: do not trust" in lines[-1]
+    assert "geoshrink, B = 5: self-check 55% in 1 of 1 runs: do not trust" in lines[-1]
 
 
 def test_a_difference_in_cost_is_said(flux):
@@ -275,7 +275,7 @@ def test_a_difference_in_cost_is_said(flux):
     compared = flux[0]
     outcomes = [replace(o, calls=6) if o.method == DIRECT else o for o in compared.outcomes]
     lines = replace(compared, outcomes=outcomes).warnings()
-    assert lines[0] == ("B = 4: direct made 6 model calls, GeoShrink (ours) 4: not the same cost.")
+    assert lines[0] == ("B = 4: direct made 6 model calls, geoshrink 4: not the same cost.")
 
 
 # What is written
@@ -291,7 +291,7 @@ def test_the_page_is_whole_and_alone(name, kind, request):
 
 
 def test_the_page_names_the_model_and_the_command(sd, folder):
-    assert "GeoShrink on tiny-sd" in sd[1]
+    assert "geoshrink on tiny-sd" in sd[1]
     command = sd[0].settings.command()
     assert command.startswith(f"geoshrink compare {folder} --prompts 'a red cat' 'a blue dog'")
     assert command.endswith("--guidance 3 --height 16 --width 16")
@@ -309,7 +309,7 @@ def test_the_command_line_prints_the_table(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = cli.main(["compare", f"{MODULE}:flux", "--steps", "6", "--budgets", "4"])
     out = capsys.readouterr().out
-    assert code == 0 and "Quality at equal cost" in out and "B = 4: GeoShrink (paper)" in out
+    assert code == 0 and "Quality at equal cost" in out and "B = 4: paper" in out
     assert (tmp_path / "compare" / "index.html").stat().st_size > 10_000
 
 
@@ -423,7 +423,7 @@ def test_other_outputs_are_refused(output, message):
         (f"{MODULE}:never", ["--prompts", " "], "a prompt is empty"),
         (f"{MODULE}:never", ["--prompts-file", "EMPTY/blank.txt"], "holds no prompts"),
         (f"{MODULE}:never", ["--prompts-file", "EMPTY/none.txt"], "No such file"),
-        (f"{MODULE}:never", ["--kwargs", "{"], "--kwargs is no JSON"),
+        (f"{MODULE}:never", ["--kwargs", "{"], "--kwargs is not JSON"),
         (f"{MODULE}:never", ["--kwargs", "[1]"], "--kwargs must be a JSON object"),
         (f"{MODULE}:never", ["--kwargs", '{"timesteps": [1]}'], "leave out 'timesteps'"),
         (f"{MODULE}:never", ["--dtype", "fp8"], "unknown dtype 'fp8'"),

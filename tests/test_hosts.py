@@ -15,7 +15,7 @@ from torch import Tensor
 import geoshrink
 from geoshrink import Handle, Host, Run, accelerate
 from geoshrink.compare import Settings, compare, run_compare
-from geoshrink.comparing import DIRECT, FULL, OURS
+from geoshrink.compare.outcomes import DIRECT, FULL, GEOSHRINK
 from geoshrink.hosts import registry
 
 
@@ -84,7 +84,7 @@ def test_a_host_from_outside_is_accelerated(registered):
 def test_a_host_from_outside_is_compared(registered, tmp_path):
     given = dict(steps=12, budgets=(5,), progress=False)
     compared = compare(Painter(), ["red", "green"], out=tmp_path / "page.html", **given)
-    assert {o.method: o.calls for o in compared.outcomes}[OURS] == 5
+    assert {o.method: o.calls for o in compared.outcomes}[GEOSHRINK] == 5
     assert [o.calls for o in compared.outcomes if o.method in (FULL, DIRECT)] == [12, 5]
     assert compared.subjects == ["red", "green"] and (tmp_path / "page.html").is_file()
     with pytest.raises(ValueError, match="leave out 'count'"):

@@ -8,13 +8,11 @@ import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from geoshrink.page import (
     Anchors,
-    Choice,
     Column,
     Comparison,
     Lines,
@@ -22,7 +20,8 @@ from geoshrink.page import (
     Picture,
     Series,
     Table,
-    drawing,
+    add_files,
+    document,
 )
 from geoshrink.page.media import Animation
 
@@ -132,6 +131,22 @@ def test_style_and_script_are_in_the_page():
     html = Page("t", "", []).html()
     assert "prefers-color-scheme: dark" in html
     assert "function startSorting" in html
+
+
+def test_another_package_brings_its_own_style_and_script(tmp_path: Path, monkeypatch):
+    package = tmp_path / "brings_its_own"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "own.css").write_text(".own { color: red }")
+    (package / "own.js").write_text("startOwn();")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(document, "STYLES", [*document.STYLES])
+    monkeypatch.setattr(document, "SCRIPTS", [*document.SCRIPTS])
+    for _ in range(2):
+        add_files("brings_its_own", "own.css", "own.js")
+    html = Page("t", "", []).html()
+    assert html.count(".own {") == html.count("startOwn();") == 1
+    assert html.index("startOwn();") > html.index("function startSorting")
 
 
 def test_lead_is_parted_at_blank_lines():
@@ -493,14 +508,3 @@ def test_anchors_of_a_single_stage():
     assert Tags(Anchors("t", [("one", [0])], 1).html()).text_of("text") == ["0"]
     with pytest.raises(ValueError, match="at least one stage"):
         Anchors("t", [], 0)
-
-
-def test_a_drawing_is_a_whole_svg_file_with_its_legend():
-    series = [Series(label, [1, 2], [3, 4]) for label in ("ours", HOSTILE, "left out")]
-    svg = drawing(Choice("dB by calls", series, "calls", "dB", chosen=["ours", HOSTILE]))
-    root = ElementTree.fromstring(svg)
-    words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"ours", HOSTILE, "calls", "dB"} <= set(words) and "left out" not in words
-    style = next(root.iter("{http://www.w3.org/2000/svg}style")).text or ""
-    assert "--series-0" in style and "prefers-color-scheme: dark" in style
-    assert "http" not in svg.replace("http://www.w3.org/2000/svg", "")

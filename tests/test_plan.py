@@ -584,11 +584,11 @@ def test_the_ablation_s_rows_are_what_they_say(name, T, B):
 
 
 def test_every_method_builds_and_none_can_be_lost():
-    assert {"default", "paper", *ROWS} == set(METHODS)
+    assert {"geoshrink", "default", "paper", *ROWS} == set(METHODS)
     plans = {name: Plan.of(shifted(50, 3.0), 10, **options) for name, options in METHODS.items()}
     assert plans["paper"] == plans["GeoShrink"]
-    assert len(set(plans.values())) == len(METHODS) - 1
-    assert plans["default"] == Plan.of(shifted(50, 3.0), 10)
+    assert len(set(plans.values())) == len(METHODS) - 2
+    assert plans["default"] == plans["geoshrink"] == Plan.of(shifted(50, 3.0), 10)
     assert plans["default"].rules[0] == Rule("time", signed=True)
     assert plans["default"].mesh == "auto"
     with pytest.raises(TypeError):

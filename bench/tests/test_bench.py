@@ -132,7 +132,7 @@ def test_a_suite_says_what_is_run():
         ({"models": {"objects": {"interval": [0.9, 0.5]}}}, r"highest σ\], got \[0.9, 0.5\]"),
         ({"models": {"motion": {"lengths": "a"}}}, "list of numbers, got 'a'"),
         ({"models": {"motion": {"lengths": [65]}}}, r"from 1 to 64, got \[65\]"),
-        ({"models": {"fruit": {"lengths": [8]}}}, r"lengths \[8\]: only motion"),
+        ({"models": {"fruit": {"lengths": [8]}}}, r"lengths \[8\]: fruit has samples of one size"),
         ({"models": {"fruit": 3}}, "fruit has settings such as budgets, got 3"),
         ({"models": ["fruit"]}, r"models are name: settings.*got \['fruit'\]"),
         ({"methods": "FORA"}, "methods are a list of names, got 'FORA'"),
@@ -332,7 +332,7 @@ def test_what_is_no_number_is_a_failure(tmp_path, monkeypatch):
     )
     progress = command.run(SUITE | {"methods": ["fails"]}, tmp_path, quiet=True)
     assert progress.done == 0 and len(progress.failed) == 4
-    assert all("are no finite numbers" in reason for _, reason in progress.failed)
+    assert all("are not finite" in reason for _, reason in progress.failed)
 
 
 def test_a_model_without_weights_does_not_stop_the_others(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import subprocess
 import wave
 from dataclasses import replace
 from html import unescape
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -20,17 +21,7 @@ import torch
 from cases import small_case
 from geoshrink import sample
 from geoshrink.cli import main
-from geoshrink.page import (
-    Choice,
-    Column,
-    Comparison,
-    Folded,
-    Page,
-    Series,
-    Shown,
-    Sound,
-    Table,
-)
+from geoshrink.page import Column, Comparison, Page, Series, Table
 from geoshrink_bench import command, samples, suite
 from geoshrink_bench.asked import Asked
 from geoshrink_bench.cases import zoo as running
@@ -39,7 +30,8 @@ from geoshrink_bench.methods.direct import Again, Direct
 from geoshrink_bench.methods.fora import Fora
 from geoshrink_bench.methods.ours import Ours
 from geoshrink_bench.methods.registry import METHODS
-from geoshrink_bench.metrics.zoo import PICTURES
+from geoshrink_bench.metrics.zoo import metrics_of
+from geoshrink_bench.page import Choice, Folded, Shown, Sound, drawing, encode_wave
 from geoshrink_bench.report import latex, load, markdown, spreadsheet, write
 from geoshrink_bench.report import zoo as reading
 from geoshrink_bench.report.contests import chosen
@@ -355,11 +347,12 @@ def test_forwards_within_an_interval_are_those_that_ran(method):
 
 
 def test_numbers_of_two_definitions_never_mix(filled, monkeypatch):
-    changed = replace(PICTURES[0], metric=replace(PICTURES[0].metric, version="2"))
+    (plain,) = metrics_of("fruit")
+    changed = replace(plain, metric=replace(plain.metric, version="2"))
     cell = first_cell("direct")
     Store(filled).write(spec_of(cell), result_of(cell, versions={"PSNR": "2"}))
     assert load([filled]).settings[0].at["direct", 3].score("PSNR", "full") == "not run"
-    monkeypatch.setattr(reading, "PICTURES", [changed])
+    monkeypatch.setattr(reading, "all_metrics", lambda: {"PSNR": changed})
     results = load([filled])
     done = [c for c in results.cells if c.score("PSNR", "full") != "not run"]
     assert [(c.label, c.budget) for c in done] == [("direct", 3)]
@@ -592,13 +585,12 @@ def test_every_model_has_something_to_look_at(name):
 
 
 def test_sound_is_what_was_given():
-    from geoshrink.page.sound import encode_wave
-
-    heard = np.array([0.0, 0.5, -1.5])
+    levels = np.array([0, 1, -1, 12345, 32767, -32767])
+    heard = np.append((levels - 0.4 * np.sign(levels)) / 32767, -1.5)
     with wave.open(io.BytesIO(encode_wave(heard, 8000))) as file:
-        assert (file.getframerate(), file.getnchannels()) == (8000, 1)
-        kept = np.frombuffer(file.readframes(3), "<i2") / 32767
-    assert kept == pytest.approx([0.0, 0.5, -1.0], abs=1e-4)
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (8000, 1, 2)
+        kept = np.frombuffer(file.readframes(7), "<i2")
+    assert kept.tolist() == [*levels, -32767]
 
 
 # A browser: as wide as a desk and as a phone, by day and by night
@@ -747,3 +739,15 @@ def test_what_switches_in_a_browser(tmp_path):
     assert seen["axes"][0].startswith("3.0,3.2") and "−2000" in seen["axes"][1]
     assert seen["off"] == [1, 1, 0, 0]
     assert seen["sorted"] == ["a", "b", "c"] and seen["listen"] == 2
+
+
+def test_a_drawing_is_a_whole_svg_file_with_its_legend():
+    hostile = "<script>alert(1)</script>\"'&"
+    series = [Series(label, [1, 2], [3, 4]) for label in ("ours", hostile, "left out")]
+    svg = drawing(Choice("dB by calls", series, "calls", "dB", chosen=["ours", hostile]))
+    root = ElementTree.fromstring(svg)
+    words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"ours", hostile, "calls", "dB"} <= set(words) and "left out" not in words
+    style = next(root.iter("{http://www.w3.org/2000/svg}style")).text or ""
+    assert ".line {" in style and "--series-0" in style and "prefers-color-scheme: dark" in style
+    assert "http" not in svg.replace("http://www.w3.org/2000/svg", "")

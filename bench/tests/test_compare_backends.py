@@ -21,7 +21,7 @@ from torch import nn
 
 from geoshrink import cli
 from geoshrink.compare import Compared, Films, Meshes, Motions, Pictures, Sounds, compare, shown
-from geoshrink.comparing import DIRECT, FULL, OURS
+from geoshrink.compare.outcomes import DIRECT, FULL, GEOSHRINK
 from hosts import music, sparse, upstream
 
 Image = pytest.importorskip("PIL.Image")
@@ -236,7 +236,7 @@ def test_the_page_has_its_media_and_its_metric(name, tmp_path_factory):
     assert compared.table().columns[5].name == metric
     assert metric in html and compared.verdict()[0] in html
     first = {o.method: o.scores[0] for o in compared.outcomes}
-    assert all(np.isfinite(first[DIRECT])) and first[DIRECT] != first[OURS]
+    assert all(np.isfinite(first[DIRECT])) and first[DIRECT] != first[GEOSHRINK]
 
 
 def test_the_calls_are_those_that_were_made(name, tmp_path_factory):
@@ -259,9 +259,9 @@ def test_the_full_run_is_the_host_itself(name, tmp_path_factory):
 def test_costs_that_differ_are_said(tmp_path_factory):
     lines = {name: run(name, tmp_path_factory)[0].warnings() for name in CASES}
     compared = run("acestep v1", tmp_path_factory)[0]
-    cheaper = [replace(o, calls=5) if o.method == OURS else o for o in compared.outcomes]
+    cheaper = [replace(o, calls=5) if o.method == GEOSHRINK else o for o in compared.outcomes]
     said = replace(compared, outcomes=cheaper).warnings()[-1]
-    assert "B = 4: direct made 6 model calls, GeoShrink (ours) 5" in said
+    assert "B = 4: direct made 6 model calls, geoshrink 5" in said
     assert "changes nothing: direct has B + 1 steps." in lines["hunyuan3d"][-1]
     assert not any("not the same cost" in line for line in lines["trellis"] + lines["hunyuan3d"])
     table = run("trellis", tmp_path_factory)[0].table()

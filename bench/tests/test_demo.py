@@ -6,7 +6,7 @@ import pytest
 
 from geoshrink import cli
 from geoshrink_bench import zoo
-from geoshrink_bench.demo import DIRECT, FRUITS, OURS, PAPER, PLANNED, Settings, run_demo
+from geoshrink_bench.demo import DIRECT, FRUITS, GEOSHRINK, PAPER, PLANNED, Settings, run_demo
 
 SMALL = Settings(budgets=(4, 5), fruits=("Banana 1", "Kiwi 1"), steps=8)
 
@@ -23,22 +23,22 @@ def demo(tmp_path_factory):
 def test_every_method_makes_the_calls_it_is_given(demo):
     outcomes = demo[0].outcomes
     assert [o.calls for o in outcomes] == [8, 4, 4, 4, 5, 5, 5]
-    assert [o.method for o in outcomes] == ["full", *[DIRECT, PAPER, OURS] * 2]
+    assert [o.method for o in outcomes] == ["full", *[DIRECT, PAPER, GEOSHRINK] * 2]
 
 
 def test_the_table_is_against_the_full_run(demo):
     table = demo[0].table()
     assert table.rows[0][5:] == [None, None]
     assert all(5 < row[5] < 80 and 0 < row[6] < 1 for row in table.rows[1:])
-    assert "GeoShrink (ours)" in table.text()
-    assert "GeoShrink (planned) is left out: of the profile" in table.text()
+    assert "geoshrink" in table.text()
+    assert "planned is left out: of the profile" in table.text()
     assert "another one (50 stages, not 8)" in table.text()
 
 
 def test_the_verdict_says_ahead_or_behind_as_the_numbers_do(demo):
     score = {(o.budget, o.method): demo[0].scores(o)[0].mean() for o in demo[0].outcomes}
     for budget, line in zip(SMALL.budgets, demo[0].verdict()):
-        for method, part in zip((PAPER, OURS), line.split(";")):
+        for method, part in zip((PAPER, GEOSHRINK), line.split(";")):
             gain = float(score[budget, method] - score[budget, DIRECT])
             assert f"{abs(gain):.1f} dB {'ahead of' if gain > 0 else 'BEHIND'} direct" in part
 
@@ -73,7 +73,7 @@ def test_the_planned_method_and_the_curve_come_from_the_shipped_profile(tmp_path
     monkeypatch.setattr(ship, "profile", calibrate)
     settings = Settings(budgets=(7,), fruits=("Kiwi 1",))
     demo = run_demo(settings, tmp_path / "index.html", tmp_path / "strip.png", progress=False)
-    assert [o.method for o in demo.outcomes] == ["full", DIRECT, PAPER, OURS, PLANNED]
+    assert [o.method for o in demo.outcomes] == ["full", DIRECT, PAPER, GEOSHRINK, PLANNED]
     assert [o.calls for o in demo.outcomes] == [50, 7, 7, 7, 7]
     assert demo.profile is not None
     assert demo.outcomes[-1].reports[0].queried == demo.profile.plan(7).anchors
@@ -83,7 +83,7 @@ def test_the_planned_method_and_the_curve_come_from_the_shipped_profile(tmp_path
     assert "made on 32 samples of other fruits and other noise" in demo.table().text()
     html = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "Quality to expect, by budget" in html and "σ-geometric" in html
-    assert "GeoShrink (planned), B = 7" in html
+    assert "planned, B = 7" in html
 
 
 def test_the_profile_was_made_on_other_fruits_and_other_noise():
@@ -114,10 +114,10 @@ def test_on_the_trained_model_ours_is_ahead_of_direct(tmp_path):
     """The README's claim at guidance 3, shift 3, on the demo's eight fruits."""
     demo = run_demo(Settings(budgets=(7, 10, 15)), tmp_path / "index.html", progress=False)
     score = {(o.budget, o.method): float(demo.scores(o)[0].mean()) for o in demo.outcomes}
-    assert score[7, OURS] > score[7, DIRECT] + 6
-    assert score[10, OURS] > score[10, DIRECT] + 3
-    assert score[15, OURS] > score[15, DIRECT] + 6
+    assert score[7, GEOSHRINK] > score[7, DIRECT] + 6
+    assert score[10, GEOSHRINK] > score[10, DIRECT] + 3
+    assert score[15, GEOSHRINK] > score[15, DIRECT] + 6
     assert score[15, PAPER] > score[15, DIRECT]
-    assert score[15, OURS] > score[10, OURS] + 4
+    assert score[15, GEOSHRINK] > score[10, GEOSHRINK] + 4
     for budget in (7, 10, 15):
-        assert score[budget, PLANNED] > max(score[budget, OURS], score[budget, DIRECT] + 8)
+        assert score[budget, PLANNED] > max(score[budget, GEOSHRINK], score[budget, DIRECT] + 8)

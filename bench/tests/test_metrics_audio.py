@@ -18,10 +18,8 @@ from geoshrink_bench.metrics import clap
 from geoshrink_bench.metrics.audio import (
     LSD,
     MS_STFT,
-    MS_STFT_FULL,
     SI_SDR,
     lsd,
-    multi_resolution_stft,
     si_sdr,
     spectral_convergence,
 )
@@ -30,12 +28,11 @@ from geoshrink_bench.metrics.mel import filters, log_mel_l1, mel_cosine, mel_met
 
 RATE = 16000
 MEL = mel_metrics(RATE)
-METRICS = [SI_SDR, LSD, MS_STFT, MS_STFT_FULL, *MEL]
+METRICS = [SI_SDR, LSD, MS_STFT, *MEL]
 FUNCTIONS = {
     "si_sdr": si_sdr,
     "lsd": lsd,
     "spectral_convergence": spectral_convergence,
-    "multi_resolution_stft": multi_resolution_stft,
     "mel_cosine": partial(mel_cosine, rate=RATE),
     "log_mel_l1": partial(log_mel_l1, rate=RATE),
 }
@@ -64,7 +61,6 @@ def test_a_gain_in_closed_form(gain):
         "si_sdr": math.inf,
         "lsd": abs(20 * math.log10(gain)),
         "spectral_convergence": abs(gain - 1),
-        "multi_resolution_stft": abs(gain - 1) + abs(math.log(gain)),
         "mel_cosine": 1,
         "log_mel_l1": abs(2 * math.log(gain)),
     }
@@ -118,12 +114,11 @@ def test_si_sdr_is_that_of_torchmetrics():
     assert si_sdr(w + 0.05, r).tolist() == pytest.approx(want.tolist(), rel=1e-9)
 
 
-@pytest.mark.parametrize("of, log", [(spectral_convergence, 0.0), (multi_resolution_stft, 1.0)])
-def test_ms_stft_is_that_of_auraloss_per_clip(of, log):
+def test_ms_stft_is_that_of_auraloss_per_clip():
     w, r = (t.float() for t in pair())
-    loss = auraloss.freq.MultiResolutionSTFTLoss(w_log_mag=log)
+    loss = auraloss.freq.MultiResolutionSTFTLoss(w_log_mag=0.0)
     want = [float(loss(a[None, None], b[None, None])) for a, b in zip(w, r)]
-    assert of(w, r).tolist() == pytest.approx(want, rel=1e-5)
+    assert spectral_convergence(w, r).tolist() == pytest.approx(want, rel=1e-5)
 
 
 def test_lsd_on_the_spectrograms_of_librosa():
@@ -216,7 +211,7 @@ def test_what_is_no_audio_is_refused(metric):
         metric.of(silent, r, None)
     with pytest.raises(Skipped, match="reference 1 of 2 is silent"):
         metric.of(w, silent, None)
-    with pytest.raises(ValueError, match="1 values of waveform 1 are no finite numbers"):
+    with pytest.raises(ValueError, match="1 values of waveform 1 are not finite"):
         metric.of(broken, r, None)
     with pytest.raises(ValueError, match=r"\(2, 4000\) and \(2, 3999\)"):
         metric.of(w, r[:, 1:], None)
@@ -241,7 +236,7 @@ def test_rates_that_do_not_fit_are_quoted():
     with pytest.raises(TypeError, match=r"must be an integer, got 22050\.0"):
         mel_metrics(22050.0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="lie between the bins"):
-        mel_metrics(192000)
+        filters(192000)
 
 
 def test_a_version_names_the_settings():

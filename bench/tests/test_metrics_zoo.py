@@ -58,7 +58,7 @@ def test_sdf_error_is_a_mean():
     other[1, 0] = -0.1
     assert sdf_error(other, fields).tolist() == pytest.approx([0, 0.05])
     other[1, 0, 0, 0] = math.nan
-    with pytest.raises(ValueError, match="1 values of field 1 are no finite numbers"):
+    with pytest.raises(ValueError, match="1 values of field 1 are not finite"):
         sdf_error(other, fields)
 
 
@@ -97,7 +97,7 @@ def test_a_score_is_a_list_a_number_or_a_reason():
     scores = measured.of([x], [torch.stack([x[0], y[1]])], None, None)
     assert isinstance(scores, list) and scores[0] == 999.0 and scores[1] < 20
     assert zoo.Measured(Metric("m", "", True, skip)).of([x], [y], None, None) == "skipped: silent"
-    with pytest.raises(ValueError, match="values of reference 0 are no finite numbers"):
+    with pytest.raises(ValueError, match="values of reference 0 are not finite"):
         measured.of([x], [y * math.nan], None, None)
 
 

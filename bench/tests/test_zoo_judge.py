@@ -13,7 +13,9 @@ from geoshrink_bench.zoo import judge as judging
 from geoshrink_bench.zoo import load
 from geoshrink_bench.zoo.classifier import Classifier, Task
 from geoshrink_bench.zoo.modalities import Clips, Data, Motion, Pictures, Sound
-from geoshrink_bench.zoo.modalities.motion import features_of
+from geoshrink_bench.zoo.modalities.judging import Samples, meant
+from geoshrink_bench.zoo.modalities.motion import features_of, measure
+from geoshrink_bench.zoo.modalities.objects import measure_meshes
 from geoshrink_bench.zoo.modalities.sound import SAMPLES
 
 
@@ -93,21 +95,21 @@ def arm(stretch=0.0, rise=0.0, frames=20):
 
 def test_a_stretching_bone_is_measured():
     x, facts = arm(stretch=0.1)
-    measured = judging.measure_motion(x, Motion(), facts)
+    measured = measure(x, facts)
     torch.testing.assert_close(measured.stretch, torch.tensor([0.0, 0.1]))
     torch.testing.assert_close(measured.lengths, torch.ones(1, 2))
 
 
 def test_height_and_speed_are_measured_in_metres_and_seconds():
     x, facts = arm(rise=0.25)
-    measured = judging.measure_motion(x, Motion(), facts)
+    measured = measure(x, facts)
     torch.testing.assert_close(measured.lowest, torch.tensor([0.25]))
     torch.testing.assert_close(measured.speed, torch.tensor([2.0]))
     assert float(measured.stretch.max()) < 1e-6
 
 
 class Walker:
-    """A model of motion as far as judge_motion looks."""
+    """A model of motion as far as Motion.judge looks."""
 
     def __init__(self, facts):
         self.facts = {"data": facts}
@@ -122,9 +124,9 @@ def test_motion_passes_or_fails_for_the_right_reason(change, failing):
     real, facts = arm()
     x, _ = arm(**change)
     data = Data((real,), torch.zeros(1, dtype=torch.long), ["walk"], facts)
-    findings = judging.judge_motion(judging.Samples(Walker(facts), [0], x, data))  # type: ignore[arg-type]
+    findings = Motion().judge(Samples(Walker(facts), [0], x, data))  # type: ignore[arg-type]
     assert [i for i, finding in enumerate(findings) if finding.passes is False] == failing
-    alone = judging.judge_motion(judging.Samples(Walker(facts), [0], x, None))  # type: ignore[arg-type]
+    alone = Motion().judge(Samples(Walker(facts), [0], x, None))  # type: ignore[arg-type]
     assert all(finding.real is None for finding in alone)
 
 
@@ -134,13 +136,13 @@ def test_meshes_that_are_whole_are_counted():
     far = trimesh.creation.box(transform=trimesh.transformations.translation_matrix([3, 0, 0]))
     two = trimesh.util.concatenate([cube, far])
     opened = trimesh.Trimesh(cube.vertices, cube.faces[1:])
-    assert judging.measure_meshes([cube], [cube.area]) == (1, 1, 1)
-    assert judging.measure_meshes([cube], [two.area]) == (1, 1, pytest.approx(0.5))
-    assert judging.measure_meshes([two], [two.area]) == (0, 1, 1)
-    assert judging.measure_meshes([opened], [opened.area]) == (0, 0, 1)
-    assert judging.measure_meshes([trimesh.Trimesh()], [0.0]) == (0, 0, 0)
+    assert measure_meshes([cube], [cube.area]) == (1, 1, 1)
+    assert measure_meshes([cube], [two.area]) == (1, 1, pytest.approx(0.5))
+    assert measure_meshes([two], [two.area]) == (0, 1, 1)
+    assert measure_meshes([opened], [opened.area]) == (0, 0, 1)
+    assert measure_meshes([trimesh.Trimesh()], [0.0]) == (0, 0, 0)
     four = [cube, two, opened, cube]
-    assert judging.measure_meshes(four, [mesh.area for mesh in four])[:2] == (0.5, 0.75)
+    assert measure_meshes(four, [mesh.area for mesh in four])[:2] == (0.5, 0.75)
 
 
 def test_fruit_is_judged_from_end_to_end(tmp_path, capsys):
@@ -161,10 +163,10 @@ def test_fruit_is_judged_from_end_to_end(tmp_path, capsys):
 
 
 def test_a_class_is_meant_by_its_name():
-    assert judging.meant("Kiwi 1", ["Kiwi", "Kiwi 1"]) == "Kiwi 1"
-    assert judging.meant("7 jackson", ["6", "7"]) == "7"
+    assert meant("Kiwi 1", ["Kiwi", "Kiwi 1"]) == "Kiwi 1"
+    assert meant("7 jackson", ["6", "7"]) == "7"
     with pytest.raises(ValueError, match=r"no class 'Pear 3'"):
-        judging.meant("Pear 3", ["Kiwi"])
+        meant("Pear 3", ["Kiwi"])
 
 
 def test_samples_do_not_depend_on_the_batch():

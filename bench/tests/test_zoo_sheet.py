@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import wave
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -13,6 +11,7 @@ from geoshrink_bench.zoo.drawing.canvas import GAP, PAPER, TEXT
 from geoshrink_bench.zoo.drawing.field import REACH
 from geoshrink_bench.zoo.drawing.figure import LEFT, RIGHT
 from geoshrink_bench.zoo.drawing.figure import spread as set_apart
+from geoshrink_bench.zoo.modalities import Pictures
 
 BLANK = Image.new("RGB", (1, 1), PAPER).getpixel((0, 0))
 
@@ -199,22 +198,9 @@ def test_a_strip_shows_the_frames_in_order(tmp_path):
         assert getattr(back, "n_frames") == 16  # noqa: B009
 
 
-def test_a_wave_reads_back(tmp_path):
-    levels = np.array([0, 1, -1, 12345, 32767, -32767])
-    sheet.save_wave((levels - 0.4 * np.sign(levels)) / 32767, 8000, tmp_path / "a.wav")
-    sheet.save_wave(np.array([2.0, -2.0]), 8000, tmp_path / "loud.wav")
-    with wave.open(str(tmp_path / "a.wav")) as file:
-        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (8000, 1, 2)
-        back = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2")
-    assert np.array_equal(back, levels)
-    with wave.open(str(tmp_path / "loud.wav")) as file:
-        assert np.frombuffer(file.readframes(2), dtype="<i2").tolist() == [32767, -32767]
-
-
 def test_the_command_draws_fruit(tmp_path, monkeypatch, capsys):
-    pictures = sheet.LAYOUTS[sheet.Pictures]
-    fewer = sheet.Layout(2, 2, pictures.tiles, pictures.legend)
-    monkeypatch.setitem(sheet.LAYOUTS, sheet.Pictures, fewer)
+    monkeypatch.setattr(Pictures, "count", 2)
+    monkeypatch.setattr(Pictures, "columns", 2)
     sheet.main(["fruit", "--steps", "2", "--out", str(tmp_path)])
     path = tmp_path / "fruit.webp"
     with Image.open(path) as image:

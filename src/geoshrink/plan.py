@@ -26,12 +26,15 @@ VERSION = 1
 MOST = 64  # times a grid is refined
 SPACES = ("output", "data")
 
-#: Named methods: keyword arguments for Plan.of, Run and sample. The paper's ablation does not say
-#: whether its "linear" scales the innovation by λ or keeps it whole (ω = 1), so both are here.
+#: Named methods: keyword arguments for Plan.of, Run and sample. "geoshrink" is our default, and
+#: "default" its old name. The rest are the rows of the paper's ablation, where "GeoShrink" is
+#: "paper"; it does not say whether its "linear" scales the innovation by λ or keeps it whole
+#: (ω = 1), so both are here.
 METHODS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         name: MappingProxyType(options)
         for name, options in {
+            "geoshrink": dict(anchors="auto", rule="signed time"),
             "default": dict(anchors="auto", rule="signed time"),
             "paper": dict(anchors="geometric", rule="chordal"),
             "Fixed-Linear": dict(anchors="uniform", rule="linear"),

@@ -1,4 +1,4 @@
-"""The first run: full, direct and GeoShrink from the same noise on our own model, as one page."""
+"""The first run: full, direct and geoshrink from the same noise on our own model, as one page."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geoshrink import comparing
+from geoshrink.compare import outcomes as shared
 from geoshrink.compare.inputs import check_out
 from geoshrink.compare.likeness import psnr, ssim
-from geoshrink.comparing import DIRECT, FULL, GEOSHRINK, OURS, middle, png
-from geoshrink.comparing import PAPER as PAPER
-from geoshrink.page import Anchors, Comparison, Page, Picture, Section, Table
+from geoshrink.compare.outcomes import DIRECT, FULL, GEOSHRINK, PAPER, PLANNED, middle
+from geoshrink.page import Comparison, Page, Picture, Section, Table
+from geoshrink.page.media import png
 from geoshrink.plan import METHODS, Plan
 from geoshrink.planning import Profile
 from geoshrink.sampling import sample
 
 from . import zoo
 from .zoo.profiles import fitted
-
-PLANNED = "GeoShrink (planned)"
 
 FRUITS = (
     "Banana 1",
@@ -60,7 +58,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Outcome(comparing.Outcome):
+class Outcome(shared.Outcome):
     """One method at one budget, with its samples."""
 
     x: Tensor
@@ -72,8 +70,8 @@ def plans_of(
     """{(method, budget): plan}, budget by budget."""
     sigmas, plans = model.sigmas(settings.steps, settings.shift), {}
     for budget in settings.budgets:
-        for method, name in GEOSHRINK.items():
-            plans[method, budget] = Plan.of(sigmas, budget, **METHODS[name])
+        for method in (PAPER, GEOSHRINK):
+            plans[method, budget] = Plan.of(sigmas, budget, **METHODS[method])
         if profile is not None:
             plans[PLANNED, budget] = profile.plan(budget)
     return plans
@@ -148,7 +146,7 @@ class Demo:
             f"over {len(self.settings.fruits)} samples. {self.about()}"
         )
         caption = "\n\n".join([caption, self.planned(), *self.verdict()])
-        return comparing.results(self.outcomes, self.means, caption, self.settings.command())
+        return shared.results(self.outcomes, self.means, caption, self.settings.command())
 
     def about(self) -> str:
         s = self.settings
@@ -166,52 +164,26 @@ class Demo:
         )
 
     def verdict(self) -> list[str]:
-        """For every budget, whether each GeoShrink is ahead of direct, and by how much."""
-        lines = []
-        for budget in self.settings.budgets:
-            direct, *ours = [o for o in self.outcomes[1:] if o.budget == budget]
-            least = self.means[direct.label][0]
-            gains = [(o, self.means[o.label][0] - least) for o in ours]
-            parts = (f"{o.method} {comparing.standing(o, gain)}" for o, gain in gains)
-            lines.append(f"B = {budget}: " + "; ".join(parts) + ".")
-        return lines
+        """For every budget, whether each form of ours is ahead of direct, and by how much."""
+        means = {label: psnr for label, (psnr, _) in self.means.items()}
+        return shared.verdict(self.settings.budgets, self.outcomes, means)
 
     def page(self) -> Page:
         s = self.settings
         return Page(
-            "GeoShrink on our own fruit model",
+            "geoshrink on our own fruit model",
             f"A diffusion transformer with {self.model.facts['parameters'] / 1e6:.1f} million "
             f"parameters draws fruit in {s.steps} solver steps. Direct step reduction takes fewer, "
-            "longer steps. GeoShrink keeps all steps and predicts the model at most of them.",
+            "longer steps. geoshrink keeps all steps and predicts the model at most of them.",
             [
                 self.comparison(),
                 self.table(),
-                *self.charts(),
+                *self.expected(),
+                *shared.charts(self.outcomes, middle(s.budgets), s.steps),
             ],
             footer=f"Made by `{s.command()}`. The model was trained on Fruits-360 (Mihai Oltean, "
             "CC BY-SA 4.0); it is small, and what it shows need not hold for yours: measure.",
         )
-
-    def charts(self) -> list[Section]:
-        """What to expect of a budget; where the model was asked, what was kept, how it turned."""
-        steps, budget = self.settings.steps, middle(self.settings.budgets)
-        ours = [o for o in self.outcomes if o.method not in (FULL, DIRECT)]
-        here = [o for o in ours if o.budget == budget]
-        return [
-            *self.expected(),
-            Anchors(
-                "Where the model is asked",
-                [(o.label, comparing.asked(o.reports[0], steps)) for o in ours],
-                steps,
-                "Each strip is the solver's grid; a dot is a real model call.",
-            ),
-            comparing.course(
-                here, budget, "omega", "How much of the latest change is kept", "retention ω"
-            ),
-            comparing.course(
-                here, budget, "turning", "How sharply the outputs turn", "turning sin²θ"
-            ),
-        ]
 
     def expected(self) -> list[Section]:
         """The profile's curve: what it expected of every budget before anything ran."""
@@ -236,14 +208,14 @@ class Demo:
                 if o.method != FULL:
                     scores[fruit, o.label] = float(value)
         budget = middle(self.settings.budgets)
-        return comparing.comparison(list(fruits), self.outcomes, media, scores, budget)
+        return shared.comparison(list(fruits), self.outcomes, media, scores, budget)
 
     def strip(self, budget: int) -> Any:
-        """Reference | direct | ours as one picture, a row each."""
+        """Reference, direct, geoshrink and planned as one picture, a row each."""
         from PIL import Image, ImageDraw
 
         chosen = [self.outcomes[0]]
-        shown = (DIRECT, OURS, PLANNED)
+        shown = (DIRECT, GEOSHRINK, PLANNED)
         chosen += [o for o in self.outcomes if o.budget == budget and o.method in shown]
         side, left = 112, 180
         canvas = Image.new(
@@ -268,7 +240,7 @@ def run_demo(
     for path in (out, strip):
         if path is not None:
             check_out(path)
-    tqdm = comparing.progress_bar("demo")
+    tqdm = shared.progress_bar("demo")
     model = zoo.load("fruit")
     grid = model.grid(settings.steps, settings.shift)
     profile, misfit = fitted(model.name, grid, settings.guidance)

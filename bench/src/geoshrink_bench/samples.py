@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from .metrics import mesh
 from .store import put_tensors, tensors_in
-from .zoo.modalities import Audiovisual, Clips, Modality, Motion, Objects, Pictures, Sound
 
-DRAWN_WITH = ("rate", "fps", "parents", "joint_names")  # facts of the data that drawing needs
-#: The parts of a sample that a model of the zoo makes.
-PARTS: dict[type[Modality], tuple[str, ...]] = {
-    Pictures: ("frames",),
-    Clips: ("film",),
-    Sound: ("wave",),
-    Audiovisual: ("frames", "wave"),
-    Motion: ("joints",),
-    Objects: ("field",),
-}
+if TYPE_CHECKING:
+    from geoshrink.page import Media
+
+    from .zoo.modalities import Modality
 
 
 @dataclass(frozen=True)
@@ -34,13 +27,15 @@ class Sample:
     frames      (frames, channels, height, width), bytes or numbers in [0, 1]; a picture has one
     wave        (samples,) in float32, of `rate` per second
     joints      (frames, joints, 3) in metres
-    field       signed distances on a cube
     vertices, faces     of a mesh
     centres     (n, 3) of Gaussians
+
+    seen        how it is shown on a page, given words for it, if its modality knows
     """
 
     parts: dict[str, Tensor]
     facts: dict[str, Any] = field(default_factory=dict)
+    seen: Callable[[str], Media] | None = None
 
     @property
     def rate(self) -> int | None:
@@ -87,7 +82,7 @@ def write_samples(path: Path, case: Any, values: Sequence[Tensor], count: int) -
     about = dict(
         labels=[case.model.classes[int(i)] for i in case.model.labels(case.labels[:count])],
         lengths=case.lengths and list(case.lengths[:count]),
-        facts={key: known[key] for key in DRAWN_WITH if key in known},
+        facts={key: known[key] for key in case.model.recipe.modality.drawn_with if key in known},
     )
     tensors = {str(i): part[:count].half().cpu() for i, part in enumerate(values)}
     put_tensors(path, tensors, json.dumps(about, ensure_ascii=False))
@@ -103,14 +98,10 @@ class Samples:
     facts: dict[str, Any]
 
     def sample(self, i: int, modality: Modality) -> Sample:
-        parts = dict(zip(PARTS[type(modality)], (part[i] for part in self.values)))
-        if "film" in parts:
-            parts = {"frames": parts["film"].transpose(0, 1)}
-        elif "frames" in parts:
-            parts["frames"] = parts["frames"][None]
-        if "joints" in parts and self.lengths is not None:
-            parts["joints"] = parts["joints"][: self.lengths[i]]
-        return Sample(parts, self.facts)
+        """One sample, shown as the modality does."""
+        length = None if self.lengths is None else self.lengths[i]
+        values = [part[i] for part in self.values]
+        return Sample({}, self.facts, partial(modality.medium, values, self.facts, length))
 
 
 def read_samples(path: Path) -> Samples | None:

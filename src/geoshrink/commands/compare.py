@@ -1,9 +1,11 @@
-"""Compare full, direct and GeoShrink runs of your own pipeline, as one page."""
+"""Compare full, direct and geoshrink runs of your own pipeline, as one page."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from ..compare.bench import run_compare
 from ..compare.inputs import Settings, read_kwargs, read_prompts
@@ -30,20 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    prompts = read_prompts(args.prompts_file) if args.prompts_file else args.prompts
-    settings = Settings(
-        model=args.model,
-        prompts=tuple(prompts),
-        steps=args.steps,
-        budgets=tuple(args.budgets),
-        guidance=args.guidance,
-        seed=args.seed,
-        height=args.height,
-        width=args.width,
-        frames=args.frames,
-        dtype=args.dtype,
-        device=args.device,
-        kwargs=read_kwargs(args.kwargs),
-    )
-    run_compare(settings, args.out)
+    given: dict[str, Any] = {f.name: getattr(args, f.name) for f in fields(Settings)}
+    given["kwargs"] = read_kwargs(args.kwargs)
+    if args.prompts_file:
+        given["prompts"] = read_prompts(args.prompts_file)
+    run_compare(Settings(**given), args.out)
     return 0

@@ -1,4 +1,4 @@
-"""Your own host: full, direct and GeoShrink from the same noise, measured, as one page."""
+"""Your own host: full, direct and geoshrink from the same noise, measured, as one page."""
 
 from typing import Any
 

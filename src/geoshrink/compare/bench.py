@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import comparing
-from ..comparing import DIRECT, FULL, GEOSHRINK
 from ..hosts.recording import quiet_host
 from ..page import Media
 from ..plan import METHODS
 from .compared import Compared, Outcome
 from .inputs import Settings, check_out
-from .made import Made, Scores
+from .kinds import Made, Scores
+from .outcomes import DIRECT, FORMS, FULL, GEOSHRINK, PAPER, label_of, progress_bar
 from .pipeline import Call, Loaded, load, loaded
 from .running import Cost, measure
 
@@ -25,7 +24,7 @@ class Bench:
     def __init__(self, loaded: Loaded, settings: Settings, bar: Any):
         self.loaded, self.settings, self.bar = loaded, settings, bar
         self.methods = [(FULL, settings.steps)]
-        self.methods += [(m, b) for b in settings.budgets for m in (DIRECT, *GEOSHRINK)]
+        self.methods += [(m, b) for b in settings.budgets for m in (DIRECT, PAPER, GEOSHRINK)]
         self.runs: dict[tuple[str, int], list[tuple[Cost, Scores]]] = {}
         self.media: dict[tuple[str, str], Media] = {}
         self.subjects: list[str] = []
@@ -56,7 +55,7 @@ class Bench:
                 reference = finite(made)
                 names = distinct(prompt or "sample", len(reference), self.subjects)
                 self.subjects += names
-            label = comparing.label_of(method, budget)
+            label = label_of(method, budget)
             for i, name in enumerate(names):
                 self.media[name, label] = made.medium(i, f"{name}, {label}", reference)
             scored = cost, self.score(made, reference, label)
@@ -75,9 +74,9 @@ class Bench:
         steps, options = budget, None
         if method == DIRECT:
             steps += self.loaded.way.beyond
-        elif method in GEOSHRINK:
+        elif method in FORMS:
             steps = self.settings.steps
-            options = {"budget": budget, **METHODS[GEOSHRINK[method]]}
+            options = {"budget": budget, **METHODS[method]}
         seed, tick = self.settings.seed, self.bar.update
         output, cost = measure(self.loaded, prompt, steps, seed, options, tick)
         return self.loaded.show(output), cost
@@ -101,7 +100,7 @@ def distinct(prompt: str, count: int, taken: Sequence[str]) -> list[str]:
 def run_compare(settings: Settings, out: Path, progress: bool = True) -> Compared:
     """Runs everything, prints the table, the verdict and the warnings, writes the page."""
     check_out(out)
-    tqdm = comparing.progress_bar("comparison")
+    tqdm = progress_bar("comparison")
     return run_loaded(load(settings), settings, out, tqdm, progress)
 
 
@@ -119,12 +118,12 @@ def compare(
         compare(pipe, ["a fox"], steps=50, budgets=(7, 10), call={"guidance_scale": 3.5})
         compare(model, call=lambda steps, seed: Sounds(sing(model, steps, seed), 44100))
 
-    call    a dict of arguments, or a function of steps, and of prompt and seed if it likes
+    call    a dict of arguments, or a function of steps, and optionally of prompt and seed
     """
     if moves := {"dtype", "device"} & {*settings}:
         raise TypeError(f"the host is built already: give it its {min(moves)} yourself")
     check_out(Path(out))
-    tqdm = comparing.progress_bar("comparison")
+    tqdm = progress_bar("comparison")
     prompts = (prompts,) if isinstance(prompts, str) else tuple(prompts)
     told = Settings(model=type(host).__name__, prompts=prompts, **settings)
     ready = loaded(host, {} if call is None else call, told)

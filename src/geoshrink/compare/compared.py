@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .. import comparing
-from ..comparing import DIRECT, FULL, OURS, middle
 from ..page import Column, Media, Page, Table
 from ..report import ADVICE
+from . import outcomes as shared
 from .inputs import Settings
-from .made import Made, Scores
+from .kinds import Made, Scores
+from .outcomes import DIRECT, FULL, GEOSHRINK, middle
 from .pipeline import Loaded
 from .running import Cost
 
 
 @dataclass(frozen=True)
-class Outcome(comparing.Outcome):
+class Outcome(shared.Outcome):
     """One method at one budget over all prompts: means of its costs, scores of each sample.
 
     scores   of each metric, of each sample
@@ -53,7 +53,7 @@ class Compared:
     """The outcomes of all prompts: a table, a verdict in words, warnings, a page.
 
     made      of the warm-up: what kind of samples they are
-    skipped   why there are no numbers of some metrics
+    skipped   why some metrics have no numbers
     """
 
     settings: Settings
@@ -71,7 +71,7 @@ class Compared:
     def verdict(self) -> list[str]:
         means = {o.label: o.means[0] for o in self.outcomes}
         metric = self.made.metrics[0]
-        return comparing.verdict(self.settings.budgets, self.outcomes, means, metric)
+        return shared.verdict(self.settings.budgets, self.outcomes, means, metric)
 
     def warnings(self) -> list[str]:
         """Runs that were not accelerated, or are not to be trusted, or did not cost the same."""
@@ -93,11 +93,11 @@ class Compared:
                 f"The last model call of {self.kind} changes nothing: direct has B + 1 steps."
             )
         for budget in self.settings.budgets:
-            ours, direct = calls.get((OURS, budget)), calls[DIRECT, budget]
+            ours, direct = calls.get((GEOSHRINK, budget)), calls[DIRECT, budget]
             if ours not in (None, direct - idle):
                 lines.append(
-                    f"B = {budget}: direct made {direct:g} model calls, {OURS} {ours:g}: not the "
-                    "same cost."
+                    f"B = {budget}: direct made {direct:g} model calls, {GEOSHRINK} {ours:g}: not "
+                    "the same cost."
                 )
         return lines
 
@@ -118,7 +118,7 @@ class Compared:
             )
             shares = {o.label: 100 * (o.share or 0) for o in self.outcomes}
             more = [(Column("denoiser", "%", digits=0), shares)]
-        return comparing.results(
+        return shared.results(
             self.outcomes,
             {o.label: o.means for o in self.outcomes},
             "\n\n".join([caption, *self.verdict(), *self.warnings()]),
@@ -136,17 +136,17 @@ class Compared:
             if o.method != FULL
             for subject, value in zip(self.subjects, o.scores[0])
         }
-        look = comparing.comparison(
+        look = shared.comparison(
             self.subjects, self.outcomes, self.media, scores, budget, made.metrics[0], made.title
         )
         return Page(
-            f"GeoShrink on {s.name}",
+            f"geoshrink on {s.name}",
             f"{self.kind} in {s.steps} solver steps. Direct step reduction takes fewer, longer "
-            "steps. GeoShrink keeps all steps and predicts the model at most of them.",
+            "steps. geoshrink keeps all steps and predicts the model at most of them.",
             [
                 look,
                 self.table(),
-                *comparing.charts(self.outcomes, budget, max(stages, default=s.steps)),
+                *shared.charts(self.outcomes, budget, max(stages, default=s.steps)),
             ],
             footer="Made by `geoshrink compare`. Closeness is not quality: a "
             f"{made.noun} can differ from the full run and be as good.",

@@ -91,7 +91,7 @@ def read_kwargs(text: str, option: str = "--kwargs") -> dict[str, Any]:
     try:
         kwargs = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{option} is no JSON: {error}; got {text!r}") from None
+        raise ValueError(f"{option} is not JSON: {error}; got {text!r}") from None
     if not isinstance(kwargs, dict):
         raise ValueError(f'{option} must be a JSON object like {{"eta": 0.5}}, got {text!r}')
     return kwargs
@@ -112,6 +112,6 @@ def check_out(out: Path) -> None:
         raise ValueError(f"{out} is a folder: name a file, like {out / 'index.html'}")
     above = next(p for p in out.absolute().parents if p.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
-        raise ValueError(f"{out} cannot be written: {above} is no folder to write to")
+        raise ValueError(f"{out} cannot be written: {above} is not a writable folder")
     if out.exists() and not os.access(out, os.W_OK):
         raise ValueError(f"{out} cannot be written: the file there is read-only")

@@ -1,12 +1,13 @@
-"""PSNR and SSIM of float pictures in [0, 1], shape (n, channels, height, width), one value each."""
+"""PSNR and SSIM of float pictures in [0, 1], shape (n, channels, height, width), one value each.
+
+The definitions of scikit-image and torchmetrics, written out: geoshrink itself needs only torch.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-
-from .finite import check_finite
 
 SLACK = 0.5  # what a decoder may overshoot by; bytes and [−1, 1] are farther outside
 
@@ -65,3 +66,11 @@ def check(pictures: Tensor, reference: Tensor) -> None:
             raise ValueError(
                 f"pictures must be floats in [0, 1], got a {what} from {low:.3g} to {high:.3g}"
             )
+
+
+def check_finite(name: str, values: Tensor, what: str) -> None:
+    """Refuses a batch with NaN or infinite values, and says which sample."""
+    bad = (~values.isfinite()).flatten(1).sum(1)
+    if bad.any():
+        i = int(bad.argmax())
+        raise ValueError(f"{name}: {int(bad[i])} values of {what} {i} are not finite")

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..comparing import PSNR, SSIM, png
 from ..page import Media, Picture
-from ..page.media import Animation
+from ..page.media import Animation, png
+from .kinds import Scores, register_kind
 from .likeness import psnr, ssim
-from .made import Scores
+from .outcomes import PSNR, SSIM
 
 CHANNELS = (1, 3, 4)
 FPS, WIDEST = 16.0, 512  # of an animation, where nothing names its frame rate; pixels on the page
@@ -65,10 +65,13 @@ class Pictures:
         return Animation.of(images, alt, self.fps)
 
 
+register_kind("Pictures", Pictures)
+
+
 def floats(value: Any) -> Tensor | None:
     """Arrays, tensors, PIL pictures and lists of them as one tensor (…, channels, height, width).
 
-    None where they are no pictures.
+    None if they are not pictures.
     """
     if isinstance(value, (list, tuple)):
         parts = [part for part in map(floats, value) if part is not None]

@@ -17,8 +17,7 @@ from ..hosts import Host, accelerate, diffusers, host_of
 from ..hosts.host import arguments_of
 from ..hosts.registry import known
 from .inputs import DTYPES, GRIDS, Settings
-from .kinds import kind_of
-from .made import Made
+from .kinds import Made, kind_of
 from .pictures import FPS
 from .showing import shown
 
@@ -76,7 +75,7 @@ def load(settings: Settings) -> Loaded:
 
 
 def loaded(host: Any, call: Call, settings: Settings) -> Loaded:
-    """`call` is a dict of arguments, or a function of steps, and of prompt and seed if it likes."""
+    """`call` is a dict of arguments, or a function of steps, and optionally of prompt and seed."""
     handle = accelerate(host, min(settings.budgets))  # what cannot be accelerated says so now
     handle.remove()
     way = host_of(host) or diffusers.HOST
@@ -110,7 +109,7 @@ def from_folder(folder: Path, settings: Settings) -> Any:
             device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
             dtype = settings.dtype or ("bf16" if device.startswith("cuda") else "fp32")
             return kind.load(folder, device, DTYPES[dtype])
-    wanted = [f"no {', '.join(kind.files)}: it is no {kind.name} pipeline" for kind in kinds]
+    wanted = [f"no {', '.join(kind.files)}: it is not a {kind.name} pipeline" for kind in kinds]
     raise ValueError(f"{folder} holds {'; '.join(wanted)}")
 
 

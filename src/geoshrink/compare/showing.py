@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ..hosts.host import HEARD, RATES, SEEN
-from .kinds import kind_of
-from .made import Made
+from .kinds import Made, kind_of
 from .pictures import FPS, Pictures, floats
 
 SHAPES = ("meshes", "mesh")
@@ -93,7 +92,7 @@ def batch_of(waves: Any) -> Tensor:
 
 
 def flat(found: Any) -> list[Any]:
-    """Meshes of a list of lists, or a mesh alone; nothing where they are none."""
+    """Meshes of a list of lists, or one mesh alone; an empty list if there are none."""
     if hasattr(found, "vertices") and hasattr(found, "faces"):
         return [found]
     if not isinstance(found, (list, tuple)):

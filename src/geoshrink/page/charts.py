@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from geoshrink.page.markup import Markup, element, join
+from geoshrink.page.markup import Markup, element, join, section
 from geoshrink.page.scale import Scale, minus
-from geoshrink.page.section import section
 
 WIDTH, HEIGHT = 560, 320
 LEFT, RIGHT, TOP, BOTTOM = 56, 548, 34, 272  # the plot inside the drawing

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from geoshrink.page.markup import Markup, element, join
+from geoshrink.page.markup import Markup, element, join, paragraphs, section
 from geoshrink.page.media import Media
-from geoshrink.page.section import paragraphs, section
 
 
 @dataclass(frozen=True)
@@ -16,7 +15,7 @@ class Comparison:
     """Media for every (subject, method) pair.
 
     `groups` gives methods a heading they share ('B = 10'), `scores` a short text for a pair
-    ('31.2 dB'), `start` the two methods shown first: the first and the last unless said.
+    ('31.2 dB'), `start` the two methods shown first: by default the first and the last.
     """
 
     title: str

@@ -8,15 +8,12 @@ from importlib.resources import files
 from pathlib import Path
 
 from geoshrink.files import write_whole
-from geoshrink.page.markup import Markup, element, join
-from geoshrink.page.section import Section, paragraphs
+from geoshrink.page.markup import Markup, Section, element, join, paragraphs
 
 POLICY = "default-src data: blob: 'unsafe-inline'"  # the browser itself refuses anything remote
-STYLES = (
-    *("colours.css", "style.css", "comparison.css", "sound.css", "table.css"),
-    *("charts.css", "choice.css", "folded.css"),
-)
-SCRIPTS = ("comparison.js", "sound.js", "table.js", "choice.js")
+OWN = "geoshrink.page"
+STYLES = [(OWN, f"{name}.css") for name in ("colours", "style", "comparison", "table", "charts")]
+SCRIPTS = [(OWN, "comparison.js"), (OWN, "table.js")]
 SCRIPTED = ".stage, .reading, .panel > :not(.caption)"  # of no use where no script runs
 
 
@@ -61,7 +58,14 @@ class Page:
         return element("footer", paragraphs(self.footer)) if self.footer else Markup()
 
 
-def resources(names: Sequence[str]) -> Markup:
-    """The files of this package by these names, one after another, written as they stand."""
-    package = files("geoshrink.page")
-    return Markup("".join(package.joinpath(name).read_text("utf-8") for name in names))
+def add_files(package: str, *names: str) -> None:
+    """Put style sheets (.css) and scripts (.js) of another package on every page from now on."""
+    for name in names:
+        kept = STYLES if name.endswith(".css") else SCRIPTS
+        if (package, name) not in kept:
+            kept.append((package, name))
+
+
+def resources(places: Sequence[tuple[str, str]]) -> Markup:
+    """The files (package, name) one after another, written as they stand."""
+    return Markup("".join(files(p).joinpath(name).read_text("utf-8") for p, name in places))

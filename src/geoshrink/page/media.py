@@ -70,3 +70,10 @@ def picture_type(data: bytes) -> str:
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         return "image/webp"
     raise ValueError(f"a picture must be PNG, JPEG or WEBP; these bytes start {data[:12]!r}")
+
+
+def png(image: Image, optimize: bool = True) -> bytes:
+    """A PIL image as a PNG file."""
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=optimize)
+    return buffer.getvalue()

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Literal, TypeGuard
 
-from geoshrink.page.markup import Markup, element, join
+from geoshrink.page.markup import Markup, element, join, paragraphs, section
 from geoshrink.page.scale import minus
-from geoshrink.page.section import paragraphs, section
 
 Cell = float | int | str | None
 MISSING = "—"
@@ -59,7 +58,7 @@ class Table:
             if len(row) != len(self.columns):
                 raise ValueError(f"row {number} has {len(row)} cells, not {len(self.columns)}")
         if self.group_by is not None and self.group_by not in range(len(self.columns)):
-            raise ValueError(f"group_by={self.group_by} is no column of {len(self.columns)}")
+            raise ValueError(f"group_by={self.group_by} is not one of {len(self.columns)} columns")
 
     def best(self) -> set[tuple[int, int]]:
         """The (row, column) of every cell that wins its group."""

@@ -154,8 +154,8 @@ def keys_of(model: str, given: Mapping[str, Any]) -> dict[str, Key]:
         most = recipe.shapes[0][-1]
         if value is None:
             return
-        if model != "motion":
-            raise ValueError(f"{where} {value!r}: only motion has samples of many sizes")
+        if not recipe.modality.varies:
+            raise ValueError(f"{where} {value!r}: {model} has samples of one size")
         if not isinstance(value, (list, tuple)) or not value:
             raise ValueError(f"{where} must be a list of numbers, got {value!r}")
         if not all(1 <= whole(length, where) <= most for length in value):

@@ -1,4 +1,4 @@
-"""Run our own model: full, direct and GeoShrink, as one page."""
+"""Run our own model: full, direct and geoshrink, as one page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..demo import Settings, run_demo
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("demo/index.html"), help="the page")
     parser.add_argument(
-        "--strip", type=Path, help="also write reference | direct | ours as a picture"
+        "--strip", type=Path, help="also write reference, direct and geoshrink as a picture"
     )
     parser.add_argument("--budgets", type=int, nargs="+", default=[7, 10, 15])
     parser.add_argument("--steps", type=int, default=50)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from geoshrink.compare.made import Scores
+from geoshrink.compare.kinds import Scores
+from geoshrink.compare.outcomes import PSNR
 from geoshrink.compare.pictures import Pictures
-from geoshrink.comparing import PSNR
-from geoshrink.page import Media, Sound
+from geoshrink.page import Media
 
+from ..page import Sound
 from .sounds import SI_SDR, Sounds
 
 

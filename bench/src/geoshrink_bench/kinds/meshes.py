@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from geoshrink.compare.made import Scores, measured
+from geoshrink.compare.kinds import Scores, measured
 from geoshrink.page import Column, Media
 from geoshrink.page.media import Animation
 

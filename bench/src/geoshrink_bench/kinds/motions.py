@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geoshrink.compare.made import Scores, measured
-from geoshrink.comparing import png
+from geoshrink.compare.kinds import Scores, measured
 from geoshrink.page import Column, Media, Picture
+from geoshrink.page.media import png
 
 from ..metrics import motion
 

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geoshrink.compare.made import Scores, measured
-from geoshrink.comparing import png
-from geoshrink.page import Column, Media, Sound
-from geoshrink.page.sound import encode_wave
+from geoshrink.compare.kinds import Scores, measured
+from geoshrink.page import Column, Media
+from geoshrink.page.media import png
 
 from ..metrics import audio
+from ..page import Sound, encode_wave
 
 SI_SDR = Column("SI-SDR", "dB", better="higher", digits=1)
 LSD = Column("LSD", "dB", better="lower", digits=2)

@@ -40,7 +40,7 @@ def forms() -> Iterator[Ours]:
             for kind in (rule, f"signed {rule}"):
                 yield Ours(f"σ, {kind}{more}", anchors="sigma", rule=kind, space=space)
     for name, options in METHODS.items():
-        if name not in ("paper", "default"):
+        if name not in ("paper", "geoshrink", "default"):
             yield Ours(f"ablation: {name}", **options)
 
 

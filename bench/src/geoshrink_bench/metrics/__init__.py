@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from ..zoo.model import Model
 from .base import Metric, SetMetric, Skipped
+
+if TYPE_CHECKING:
+    from ..zoo.model import Model
 
 
 def values_of(model: Model, x: Any, lengths: Sequence[int] | None = None) -> list[Tensor]:
     """model.values(x) as a list."""
-    values = model.values(x, lengths)
-    return list(values) if isinstance(values, tuple) else [values]
+    return model.parts(x, lengths)

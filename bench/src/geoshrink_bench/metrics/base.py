@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from torch import Tensor
 
-from geoshrink.compare.made import Skipped as Skipped
+from geoshrink.compare.kinds import Skipped as Skipped
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,15 @@ class SetMetric:
     of: Callable[[Any, Any], float]
     version: str = "1"
     needs: tuple[str, ...] = ()
+
+
+def library(name: str, extra: str = "metrics") -> Any:
+    """A module of a library that only an extra of geoshrink-bench installs."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        missing = f"{error.name or name} is missing: pip install 'geoshrink-bench[{extra}]'"
+        raise ImportError(missing) from None
 
 
 def is_current(result: dict[str, Any], metric: str, version: str) -> bool:

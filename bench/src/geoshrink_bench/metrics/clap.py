@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from geoshrink.checks import whole
 
 from .audio import check_heard
-from .base import Metric, Skipped
+from .base import Metric, Skipped, library
 
 TOKENS = 77  # of a caption, as in training
 SEED = 0  # of the windows which the checkpoint's own extractor draws from a long clip
@@ -84,15 +84,10 @@ def load(folder: str | Path | None, device: torch.device) -> tuple[Any, Any, Any
 
 @lru_cache(maxsize=1)
 def loaded(folder: str, device: torch.device) -> tuple[Any, Any, Any]:
-    try:
-        from transformers import AutoTokenizer, ClapFeatureExtractor, ClapModel
-    except ImportError:
-        raise ImportError(
-            "CLAP scores need transformers: pip install 'geoshrink-bench[metrics]'"
-        ) from None
-    model: Any = ClapModel.from_pretrained(folder, local_files_only=True)
-    extractor = ClapFeatureExtractor.from_pretrained(folder, local_files_only=True)
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    transformers = library("transformers")
+    model: Any = transformers.ClapModel.from_pretrained(folder, local_files_only=True)
+    extractor = transformers.ClapFeatureExtractor.from_pretrained(folder, local_files_only=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     return model.float().to(device).eval(), extractor, tokenizer
 
 
@@ -100,14 +95,9 @@ def resampled(waves: np.ndarray, rate: int, wanted: int) -> np.ndarray:
     """Waveforms (batch, samples) at another rate, through SciPy's polyphase filter."""
     if rate == wanted:
         return waves
-    try:
-        from scipy.signal import resample_poly
-    except ImportError:
-        raise ImportError(
-            "resampling needs SciPy: pip install 'geoshrink-bench[metrics]'"
-        ) from None
+    signal = library("scipy.signal")
     common = gcd(rate, wanted)
-    return resample_poly(waves, wanted // common, rate // common, axis=1)
+    return signal.resample_poly(waves, wanted // common, rate // common, axis=1)
 
 
 @contextmanager

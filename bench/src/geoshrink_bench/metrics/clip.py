@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .base import Metric, Skipped
+from .base import Metric, Skipped, library
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
@@ -88,14 +88,9 @@ def load(folder: str, device: torch.device) -> tuple[Any, Any]:
     """(model, tokenizer) of a local folder."""
     if not (Path(folder) / "config.json").is_file():
         raise Skipped(missing(f"a config.json in {folder}"))
-    try:
-        from transformers import AutoTokenizer, CLIPModel
-    except ImportError:
-        raise ImportError(
-            "CLIP needs transformers: pip install 'geoshrink-bench[metrics]'"
-        ) from None
-    model: Any = CLIPModel.from_pretrained(folder, local_files_only=True)
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    transformers = library("transformers")
+    model: Any = transformers.CLIPModel.from_pretrained(folder, local_files_only=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     return model.float().to(device).eval(), tokenizer
 
 

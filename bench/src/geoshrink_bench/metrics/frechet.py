@@ -1,4 +1,4 @@
-"""Fréchet distance of two sets of samples in a feature space, and the feature spaces.
+"""Fréchet distance of two sets of samples in a feature space, and FID.
 
 The estimate is biased upwards, by more the fewer the samples. So two sets must have the same size,
 and only distances at one size compare: also those to real data, whose moments are fixed.
@@ -6,18 +6,35 @@ and only distances at one size compare: also those to real data, whose moments a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..zoo.classifier import Classifier, load_classifier
-from ..zoo.judge import meant
-from ..zoo.real import Moments, load_moments, moments
-from .base import Metric, SetMetric, Skipped
+from .base import SetMetric
 from .weights import load
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of features (count, d) of real examples: mean (d), and factor A with AᵀA the covariance."""
+
+    mean: Tensor
+    factor: Tensor
+    count: int
+
+
+@torch.no_grad()
+def moments(features: Tensor) -> Moments:
+    """In float64; the covariance divides by n − 1."""
+    if features.ndim != 2 or len(features) < 2 or not features.isfinite().all():
+        raise ValueError(f"moments need two finite features (n, d), got {tuple(features.shape)}")
+    x = features.double()
+    spread = (x - x.mean(0)) / (len(x) - 1) ** 0.5
+    rows = torch.linalg.qr(spread, mode="r").R if len(spread) > spread.shape[1] else spread
+    return Moments(x.mean(0), rows, len(x))
 
 
 def frechet_distance(features: Tensor, reference: Tensor) -> float:
@@ -55,7 +72,7 @@ def check_sets(values: Tensor, reference: Tensor) -> None:
 def fid(pictures: Tensor, reference: Tensor, weights: dict[str, Tensor] | None = None) -> float:
     """Fréchet Inception distance (Heusel et al., 2017) of RGB pictures in [0, 1], lower is better.
 
-    weights   of weights.load("inception"), looked up unless given
+    weights   of weights.load("inception") (default)
     """
     check_sets(pictures, reference)
     if weights is None:
@@ -142,85 +159,4 @@ def average(x: Tensor) -> Tensor:
     return F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
 
 
-AXES = {"fruit": 4, "fruit-video": 5, "digits-audio": 2, "digits-picture": 4}  # of values
-
-
-def classifier(name: str, values: Tensor, folder: str | Path | None = None) -> Classifier:
-    """The zoo's classifier of that name (zoo/classifier.py), if it knows values like these."""
-    if name not in AXES:
-        raise ValueError(f"the zoo has the classifiers {', '.join(AXES)}; got {name!r}")
-    try:
-        found = load_classifier(name, folder, values.device)
-    except FileNotFoundError as error:
-        raise Skipped(f"needs the zoo's {name} classifier: {error}") from error
-    channels = found.facts["channels"]
-    if values.ndim != AXES[name] or (values.ndim > 2 and values.shape[1] != channels):
-        raise ValueError(
-            f"the {name} classifier looks at values of {AXES[name]} axes and {channels} channels, "
-            f"got {tuple(values.shape)}"
-        )
-    return found
-
-
-@torch.no_grad()
-def classifier_features(name: str, values: Tensor, folder: str | Path | None = None) -> Tensor:
-    """The features (n, d) the zoo's classifier decides by, of values as model.values(x) gives."""
-    judge = classifier(name, values, folder)
-    return torch.cat([judge.features(part) for part in values.split(64)])
-
-
-def class_accuracy(
-    name: str, values: Tensor, classes: Sequence[str], folder: str | Path | None = None
-) -> Tensor:
-    """1 where the zoo's classifier names the class that was asked for, else 0; one per sample.
-
-    classes   names of the model's classes, one per sample, as "Apple 10" or "7 jackson"
-    """
-    if len(classes) != len(values):
-        raise ValueError(f"got {len(values)} samples and the classes of {len(classes)}")
-    judge = classifier(name, values, folder)
-    said = [c for part in values.split(64) for c in judge.predict(part)]
-    right = [a == meant(b, judge.classes) for a, b in zip(said, classes)]
-    return torch.tensor(right, dtype=torch.float64)
-
-
-def accuracy(name: str) -> Metric:
-    """Of the zoo's classifier; of(values, classes, None)."""
-
-    def of(values: Tensor, classes: Sequence[str], lengths: object) -> Tensor:
-        return class_accuracy(name, values, classes)
-
-    return Metric(f"accuracy, {name}", "", True, of)
-
-
-def frechet(name: str) -> SetMetric:
-    """The Fréchet distance in the features of the zoo's classifier."""
-
-    def of(values: Tensor, reference: Tensor) -> float:
-        return frechet_distance(*(classifier_features(name, v) for v in (values, reference)))
-
-    return SetMetric(f"Fréchet, {name}", "", False, of)
-
-
-def frechet_to_real(name: str) -> SetMetric:
-    """The same distance to all the real data that the zoo's classifier was made from.
-
-    What it is compared with otherwise (the full run, say) plays no part.
-    """
-
-    def of(values: Tensor, reference: object) -> float:
-        judge = classifier(name, values)
-        try:
-            real = load_moments(name, judge)
-        except FileNotFoundError as error:
-            raise Skipped(f"needs the moments of real data of {name}: {error}") from error
-        found = moments(classifier_features(name, values))
-        return distance(Moments(found.mean.cpu(), found.factor.cpu(), found.count), real)
-
-    return SetMetric(f"Fréchet to real, {name}", "", False, of)
-
-
 FID = SetMetric("FID", "", False, fid, "1: Inception of 2015, 8 bits", ("inception",))
-ACCURACY = {name: accuracy(name) for name in AXES}
-FRECHET = {name: frechet(name) for name in AXES}
-TO_REAL = {name: frechet_to_real(name) for name in AXES}

@@ -37,7 +37,7 @@ def lpips(
     the two networks differ a lot: never mix them in one column. Grey pictures count as equal RGB.
 
     net       "alex" or "vgg"
-    weights   of weights.load("lpips-alex") or ("lpips-vgg"), looked up unless given
+    weights   of weights.load("lpips-alex") or ("lpips-vgg") (default)
     """
     check(pictures, reference)
     if net not in NETS:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .base import Metric, Skipped
+from .base import Metric, Skipped, library
 from .shape import cd2
 
 POINTS, SIDE = 30_000, 64
@@ -36,15 +36,6 @@ def surface_cd2(mesh: Any, reference: Any, points: int = POINTS, seed: int = 0) 
         float((closest(drawn(a, points, seed)[0], b)[0] ** 2).mean())
         for a, b in both_ways(mesh, reference)
     )
-
-
-def sampled_cd2(mesh: Any, reference: Any, points: int = POINTS, seed: int = 0) -> float:
-    """cd2 of points drawn on both surfaces, independently.
-
-    It does not fall below about 2·area/(π·points), even for a surface and itself.
-    """
-    pair = (drawn(checked(m), points, s)[0] for m, s in ((mesh, seed), (reference, seed + 1)))
-    return cd2(*pair)
 
 
 def surface_hausdorff(mesh: Any, reference: Any, points: int = POINTS, seed: int = 0) -> float:
@@ -85,7 +76,7 @@ def iou(mesh: Any, reference: Any, side: int = SIDE) -> tuple[float, str]:
 
 
 def exact_iou(mesh: Any, reference: Any) -> float:
-    """IoU of closed surfaces, by the volume of their intersection; skipped where one is not."""
+    """IoU of closed surfaces, by the volume of their intersection; skipped if one is open."""
     a, b = solid(mesh), solid(reference)
     both = (a ^ b).volume()
     return both / (a.volume() + b.volume() - both)
@@ -97,7 +88,7 @@ def grid_iou(mesh: Any, reference: Any, side: int = SIDE) -> float:
     Inside is where the winding number, which an open surface has too (Jacobson et al., 2013), is
     above ½ or below −½.
     """
-    pcu, pair = point_cloud_utils(), (checked(mesh), checked(reference))
+    pcu, pair = library("point_cloud_utils"), (checked(mesh), checked(reference))
     bounds = np.concatenate([m.bounds for m in pair])
     low, high = bounds.min(0), bounds.max(0)
     middles = (np.arange(side) + 0.5) / side
@@ -111,14 +102,11 @@ def grid_iou(mesh: Any, reference: Any, side: int = SIDE) -> float:
 
 def solid(mesh: Any) -> Any:
     """A manifold3d.Manifold, whose winding number must be 0 or 1: w² has the same integral then."""
-    try:
-        from manifold3d import Error, Manifold, Mesh64
-    except ImportError:
-        raise ImportError("IoU needs manifold3d: pip install 'geoshrink-bench[metrics]'") from None
-    mesh = checked(mesh)
-    found = Manifold(Mesh64(np.array(mesh.vertices), np.array(mesh.faces, dtype=np.uint64)))
-    volume = found.volume()
-    if found.status() != Error.NoError or not 0 < (found ^ found).volume() <= volume * (1 + 1e-9):
+    solids, mesh = library("manifold3d"), checked(mesh)
+    faces = np.array(mesh.faces, dtype=np.uint64)
+    found = solids.Manifold(solids.Mesh64(np.array(mesh.vertices), faces))
+    volume, twice = found.volume(), (found ^ found).volume()
+    if found.status() != solids.Error.NoError or not 0 < twice <= volume * (1 + 1e-9):
         what = f"{len(mesh.faces)} triangles, {found.status()}, volume {volume:.3g}"
         raise Skipped(f"exact IoU needs closed outward surfaces that do not cross, not {what}")
     return found
@@ -136,7 +124,7 @@ def render(mesh: Any, views: int = 4, size: tuple[int, int] = (224, 224)) -> Ten
 
     if views < 1 or min(size) < 1:
         raise ValueError(f"needs a view and a pixel at least, got {views} views of {size}")
-    pcu, (vertices, faces) = point_cloud_utils(), arrays(checked(mesh))
+    pcu, (vertices, faces) = library("point_cloud_utils"), arrays(checked(mesh))
     if np.abs(mesh.bounds).max() > field.REACH:
         raise ValueError(f"scale mesh and reference into [−1, 1]³; got {mesh.bounds.tolist()}")
     clay, paper = (torch.tensor(ImageColor.getrgb(c)) / 255 for c in (field.CLAY, canvas.PAPER))
@@ -193,7 +181,8 @@ def closest(points: np.ndarray, mesh: Any) -> tuple[np.ndarray, np.ndarray]:
 
     Where triangles meet it is the mean of theirs by angle (Bærentzen and Aanæs, 2005).
     """
-    distance, face, weight = point_cloud_utils().closest_points_on_mesh(points, *arrays(mesh))
+    pcu = library("point_cloud_utils")
+    distance, face, weight = pcu.closest_points_on_mesh(points, *arrays(mesh))
     face = np.flatnonzero(mesh.area_faces > 0)[face]
     normal = mesh.face_normals[face]
     off = weight < 1e-6  # one corner of three has no part in a point on an edge, two at a corner
@@ -209,16 +198,6 @@ def closest(points: np.ndarray, mesh: Any) -> tuple[np.ndarray, np.ndarray]:
 def arrays(mesh: Any) -> tuple[np.ndarray, np.ndarray]:
     """The vertices, and the triangles that are not flat to a line."""
     return np.array(mesh.vertices), np.array(mesh.faces, dtype=np.int64)[mesh.area_faces > 0]
-
-
-def point_cloud_utils() -> Any:
-    try:
-        import point_cloud_utils
-    except ImportError:
-        raise ImportError(
-            "needs point-cloud-utils: pip install 'geoshrink-bench[metrics]'"
-        ) from None
-    return point_cloud_utils
 
 
 def each(of: Callable[[Any, Any], float], scale: float = 1.0) -> Callable[..., Tensor]:
@@ -243,8 +222,6 @@ def each(of: Callable[[Any, Any], float], scale: float = 1.0) -> Callable[..., T
 DRAWN = f"1: {POINTS} points"
 CENTER_CD2 = Metric("Center CD²", "10⁻⁴", False, each(center_cd2, 1e4))
 SURFACE_CD2 = Metric("Surface CD²", "10⁻⁴", False, each(surface_cd2, 1e4), DRAWN)
-SAMPLED_CD2 = Metric("sampled CD²", "10⁻⁴", False, each(sampled_cd2, 1e4), DRAWN)
 HAUSDORFF = Metric("Hausdorff", "10⁻²", False, each(surface_hausdorff, 1e2), DRAWN)
 NORMAL = Metric("Normal", "°", False, each(normal_error), f"{DRAWN}, not oriented")
 IOU = Metric("IoU", "", True, each(exact_iou), "1: exact")
-GRID_IOU = Metric(f"IoU on {SIDE}³", "", True, each(grid_iou))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from geoshrink.compare.finite import check_finite
+from geoshrink.compare.likeness import check_finite
 
 from .base import Metric
 
@@ -88,6 +88,7 @@ def in_mm(of: Callable[[Tensor, Tensor, Lengths], Tensor]) -> Callable[..., Tens
     return lambda joints, reference, lengths=None: 1000 * of(joints, reference, lengths)
 
 
+MPJPE = Metric("MPJPE", "cm", False, lambda j, r, lengths: 100 * mpjpe(j, r, lengths))
 RA_MPJPE = Metric("RA-MPJPE", "mm", False, in_mm(ra_mpjpe))
 GLOBAL_MPJPE = Metric("Global MPJPE", "mm", False, in_mm(mpjpe))
 ROOT_ERR = Metric("RootErr", "mm", False, in_mm(root_error))

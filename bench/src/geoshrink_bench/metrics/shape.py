@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from geoshrink.compare.finite import check_finite
+from geoshrink.compare.likeness import check_finite
 
-from .base import Skipped
+from .base import Metric, Skipped, library
 
 
 def sdf_error(fields: Tensor, reference: Tensor) -> Tensor:
@@ -36,18 +36,10 @@ def cd2(points: Any, reference: Any) -> float:
     return float((there**2).mean() + (back**2).mean())
 
 
-def hausdorff(points: Any, reference: Any) -> float:
-    """Distance of the point that is farthest from the other set (Huttenlocher et al., 1993)."""
-    return float(max(nearest(points, reference).max(), nearest(reference, points).max()))
-
-
 def nearest(points: Any, reference: Any) -> np.ndarray:
     """How far each point is from the nearest one of the reference."""
-    try:
-        from scipy.spatial import KDTree
-    except ImportError:
-        raise ImportError("chamfer needs scipy: pip install 'geoshrink-bench[metrics]'") from None
-    return KDTree(checked(reference)).query(checked(points))[0]
+    tree = library("scipy.spatial").KDTree(checked(reference))
+    return tree.query(checked(points))[0]
 
 
 def checked(points: Any) -> np.ndarray:
@@ -60,3 +52,6 @@ def checked(points: Any) -> np.ndarray:
     if bad:
         raise ValueError(f"{bad} of {len(array)} points are not finite")
     return array
+
+
+SDF = Metric("SDF error", "‰", False, lambda f, r, _: 1000 * sdf_error(f, r))

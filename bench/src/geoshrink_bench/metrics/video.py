@@ -25,7 +25,7 @@ def fvd(clips: Tensor, reference: Tensor, weights: dict[str, Tensor] | None = No
     The Fréchet distance of the 400 logits of I3D: what frechet.py says of the number of samples
     holds, and here above all. It depends on the number of frames too.
 
-    weights   of weights.load("i3d"), looked up unless given
+    weights   of weights.load("i3d") (default)
     """
     check_sets(clips, reference)
     if clips.ndim != 5 or clips.shape[:3] != reference.shape[:3]:
@@ -138,8 +138,14 @@ def of_frames(name: str, unit: str, higher: bool, metric: Pairwise, *needs: str)
     return Metric(f"{name} of frames", unit, higher, of, needs=needs)
 
 
+def picture_psnr(values: Tensor, reference: Tensor, lengths: Sequence[int] | None) -> Tensor:
+    """Of pictures; of films the mean over frames."""
+    return per_frame(psnr, values, reference) if values.ndim == 5 else psnr(values, reference)
+
+
+PSNR = Metric("PSNR", "dB", True, picture_psnr)
+SSIM = Metric("SSIM", "", True, lambda x, y, _: ssim(x, y))
 FVD = SetMetric("FVD", "", False, fvd, "1: I3D, 400 logits, 224×224", ("i3d",))
-FRAME_PSNR = of_frames("PSNR", "dB", True, psnr)
 FRAME_SSIM = of_frames("SSIM", "", True, ssim)
 FRAME_LPIPS = of_frames("LPIPS alex", "", False, lpips, "lpips-alex")
 FLICKERING = Metric("temporal flickering", "", True, lambda x, y, _: temporal_flickering(x))

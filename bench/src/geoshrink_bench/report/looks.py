@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from geoshrink.comparing import png
-from geoshrink.page import Animation, Comparison, Media, Picture, Sound
-from geoshrink.page.sound import encode_wave
+from geoshrink.page import Animation, Comparison, Media, Picture
+from geoshrink.page.media import png
 
+from ..page import Sound, encode_wave
 from ..samples import Sample
+from ..zoo.drawing.canvas import encoded
 from ..zoo.modalities.pictures import picture_of
 from .contests import DIRECT, OURS
 from .results import Setting
 from .words import titled
 
 FPS = 8.0  # of a film, where nothing else is said
-SIDE = (150, 150)  # pixels of an object: its rays are what takes time
 WIDEST, EXACT = 512, 128  # pixels of a picture on the page; up to here every pixel is exact
 
 
@@ -62,6 +61,8 @@ def medium(sample: Sample, alt: str) -> Media | None:
     """Something to look at or listen to; None for what has no picture here."""
     from ..zoo import drawing
 
+    if sample.seen is not None:
+        return sample.seen(alt)
     parts, facts = sample.parts, sample.facts
     if "wave" in parts and sample.rate:
         wave = parts["wave"].numpy()
@@ -80,8 +81,6 @@ def medium(sample: Sample, alt: str) -> Media | None:
         names = facts["joint_names"]
         seen = drawing.draw_motion(parts["joints"].numpy(), facts["parents"], names=names)
         return Picture(encoded(seen), alt)
-    if "field" in parts:
-        return Picture(encoded(drawing.draw_object(parts["field"].numpy(), SIDE)), alt)
     if "vertices" in parts:
         return Picture(encoded(picture_of(sample.views[0])), alt)
     return None
@@ -94,14 +93,3 @@ def pictures_of(sample: Sample) -> list[Any]:
     for picture in found:
         picture.thumbnail((WIDEST, WIDEST))
     return found
-
-
-def encoded(drawing: Any) -> bytes:
-    """A drawing, whose pixels need not be exact: WEBP, or PNG where Pillow was built without it."""
-    from PIL import features
-
-    if not features.check("webp"):
-        return png(drawing)
-    buffer = io.BytesIO()
-    drawing.save(buffer, "WEBP", quality=80)
-    return buffer.getvalue()

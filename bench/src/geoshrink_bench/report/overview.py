@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from geoshrink.page import Column, Shown, Table
+from geoshrink.page import Column, Table
 from geoshrink.page.table import Cell as Entry
 
 from ..methods.base import SLACK
+from ..page import Shown
 from ..zoo.recipes import RECIPES
 from .contests import OURS, PUBLISHED, Contest, contests, references_of
 from .results import Results

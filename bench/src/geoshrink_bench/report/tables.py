@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from geoshrink.page import Column, Shown, Table
+from geoshrink.page import Column, Table
 from geoshrink.page.table import MISSING
 from geoshrink.page.table import Cell as Entry
 
+from ..page import Shown
 from .overview import digits_for, kind_of
 from .results import Cell, Results, Setting
 from .score import Score

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from geoshrink.page import Column, Folded, Page, Section, Table
+from geoshrink.page import Column, Page, Section, Table
 from geoshrink.page.markup import element
 
+from ..page import Folded
 from .about import facts, lead, missing
 from .charts import charts
 from .contests import chosen

@@ -16,7 +16,7 @@ from ..cases.zoo import REFERENCES, reference_key
 from ..cases.zoo_case import forwards_of
 from ..cases.zoo_suite import ZooSuite
 from ..metrics.base import is_current
-from ..metrics.zoo import OF_MODEL, PICTURES, metrics_of
+from ..metrics.zoo import all_metrics, metrics_of
 from ..samples import read_samples
 from ..store import Store
 from ..zoo.recipes import RECIPES
@@ -161,8 +161,8 @@ def forwards(found: Found) -> Spec:
 
 
 def measure_of(name: str) -> Measure:
-    every = (*PICTURES, *(m for each in OF_MODEL.values() for m in each))
-    return next((Measure.of(m.metric) for m in every if m.name == name), Measure(name))
+    found = all_metrics().get(name)
+    return Measure(name) if found is None else Measure.of(found.metric)
 
 
 class ZooSetting(Setting):

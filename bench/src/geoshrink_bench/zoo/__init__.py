@@ -3,3 +3,5 @@
 from .model import Model as Model
 from .model import load as load
 from .model import shifted_sigmas as shifted_sigmas
+from .recipes import Recipe as Recipe
+from .recipes import register as register

@@ -10,11 +10,9 @@ well the classifier generalises.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .modalities import Audiovisual, Clips, Data, Modality, Pictures, Sound
-from .model import find
-from .train import save
+from .files import read, save
+from .modalities import Clips, Data, Modality, Pictures
+from .modalities.audiovisual import WrittenDigits
+from .modalities.sound import SpokenDigits
 
 HELD_OUT = 10  # every tenth example
 
@@ -81,32 +80,6 @@ def spectrogram(waves: Tensor, size: int = 256) -> Tensor:
     return (0.03 + spectrum.abs()).log()
 
 
-class SpokenDigits(Sound):
-    """Recordings by digit, whoever speaks."""
-
-    def read(self, path: Path) -> Data:
-        data = super().read(path)
-        digits = data.labels // (len(data.classes) // 10)
-        return Data(data.parts, digits, [str(d) for d in range(10)], data.facts)
-
-
-class WrittenDigits(Modality):
-    """The pictures of digits-av."""
-
-    def read(self, path: Path) -> Data:
-        _, pictures, counts = Audiovisual().read(path).parts
-        labels = torch.arange(10).repeat_interleave(counts)
-        return Data((pictures[:, None],), labels, [str(d) for d in range(10)])
-
-    def batch(self, data: Data, pick: Tensor) -> tuple[tuple[Tensor, ...], None]:
-        return (data.parts[0][pick],), None
-
-    def values(
-        self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None = None
-    ) -> Tensor:
-        return x / 16
-
-
 @dataclass(frozen=True)
 class Task:
     modality: Modality
@@ -118,40 +91,13 @@ class Task:
     frames: int | None = None  # of a training clip that are looked at
     batch: int = 64
     rate: float = 3e-3
-    judges: tuple[str, ...] = field(default=())  # the models whose samples it judges
 
 
 TASKS = {
-    "fruit": Task(
-        Pictures(),
-        3,
-        (24, 48, 96, 192),
-        epochs=6,
-        noise=0.05,
-        shift=3,
-        judges=("fruit", "fruit-latent", "fruit-epsilon", "fruit-x0"),
-    ),
-    "fruit-video": Task(
-        Clips(),
-        3,
-        (24, 48, 96, 192),
-        epochs=24,
-        noise=0.05,
-        shift=2,
-        frames=4,
-        judges=("fruit-video",),
-    ),
-    "digits-audio": Task(
-        SpokenDigits(),
-        1,
-        (32, 64, 96, 128, 128),
-        epochs=12,
-        noise=0.02,
-        judges=("digits-audio", "digits-av"),
-    ),
-    "digits-picture": Task(
-        WrittenDigits(), 1, (32, 64), epochs=30, noise=0.1, judges=("digits-av",)
-    ),
+    "fruit": Task(Pictures(), 3, (24, 48, 96, 192), epochs=6, noise=0.05, shift=3),
+    "fruit-video": Task(Clips(), 3, (24, 48, 96, 192), epochs=24, noise=0.05, shift=2, frames=4),
+    "digits-audio": Task(SpokenDigits(), 1, (32, 64, 96, 128, 128), epochs=12, noise=0.02),
+    "digits-picture": Task(WrittenDigits(), 1, (32, 64), epochs=30, noise=0.1),
 }
 
 
@@ -240,18 +186,9 @@ def load_classifier(
     name: str, folder: str | Path | None = None, device: str | torch.device = "cpu"
 ) -> Classifier:
     """The classifier of TASKS[name], its weights checked against their recorded hash."""
-    from safetensors.torch import load as load_tensors
-
-    file = f"{name}-classifier"
-    place = find(file, folder)
-    facts = json.loads((place / f"{file}.json").read_text(encoding="utf-8"))
-    blob = (place / f"{file}.safetensors").read_bytes()
-    if hashlib.sha256(blob).hexdigest() != facts["sha256"]:
-        raise ValueError(
-            f"the weights of {file} in {place} are damaged (sha256 differs); get them anew"
-        )
+    tensors, facts, _ = read(f"{name}-classifier", folder)
     model = Classifier(facts["classes"], facts["channels"], tuple(facts["widths"]))
-    model.load_state_dict(load_tensors(blob))
+    model.load_state_dict(tensors)
     model.facts = facts
     return model.float().to(device).eval().requires_grad_(False)
 
@@ -260,7 +197,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Trains one classifier of the zoo's data.")
     parser.add_argument("name", choices=sorted(TASKS))
     parser.add_argument("--data", type=Path, required=True, help="the .npz its models learn from")
-    parser.add_argument("--epochs", type=int, help="the task's own unless given")
+    parser.add_argument("--epochs", type=int, help="default: the task's own")
     parser.add_argument("--out", type=Path, default=Path("zoo-out"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()

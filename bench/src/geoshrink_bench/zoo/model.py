@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from geoshrink.grid import Grid
+from geoshrink.sampling import sample
 
 from .autoencoder import Autoencoder
-from .network import DiT, JointDiT
-from .recipes import RECIPES, Recipe
-
-if TYPE_CHECKING:
-    from importlib.abc import Traversable
+from .files import find as find
+from .files import read
+from .network import DiT, JointDiT, asked
+from .recipes import Recipe, recipe_of
 
 
 @dataclass(frozen=True)
@@ -105,20 +101,31 @@ class Model:
                 )
             tau = self.time(sigma, len(label), len(parts))
             if g == 1 or not within(sigma, interval):
-                out = self.network(x, tau if joint else tau[:, 0], label, length)
-                return tuple(out) if joint else out
-            twice = tuple(torch.cat([part, part]) for part in parts)
-            both = self.network(
-                twice if joint else twice[0],
-                tau.repeat(2, 1) if joint else tau[:, 0].repeat(2),
-                torch.cat([label, nothing]),
-                None if length is None else length.repeat(2),
-            )
-            halves = [part.chunk(2) for part in (both if joint else (both,))]
-            guided = tuple(free + g * (given - free) for given, free in halves)
-            return guided if joint else guided[0]
+                out = asked(self.network, parts, tau, label, length)
+            else:
+                twice = [torch.cat([part, part]) for part in parts]
+                lengths = None if length is None else length.repeat(2)
+                labels = torch.cat([label, nothing])
+                both = asked(self.network, twice, tau.repeat(2, 1), labels, lengths)
+                halves = (part.chunk(2) for part in both)
+                out = tuple(free + g * (given - free) for given, free in halves)
+            return out if joint else out[0]
 
         return velocity
+
+    def sample(
+        self,
+        labels: Sequence[int | str],
+        noise: Any,
+        guidance: float | None = None,
+        steps: int | None = None,
+        lengths: Sequence[int] | None = None,
+        callback: Callable[..., Any] | None = None,
+    ) -> Any:
+        """x₀ by the plain solver, every step of it, on the grid at which this model is judged."""
+        interval = self.judged_at.get("interval")
+        velocity = self.velocity(labels, guidance, interval=interval, lengths=lengths)
+        return sample(velocity, noise, self.grid(steps, interval=interval), callback=callback)
 
     def time(self, sigma: Any, n: int, parts: int) -> Tensor:
         """τ for the network, (n, parts): σ itself, or σ/(α + σ) on the sphere."""
@@ -131,7 +138,7 @@ class Model:
         if lengths is None:
             return None
         most = self.recipe.shapes[0][-1]
-        if self.name != "motion":
+        if not self.recipe.modality.varies:
             raise ValueError(f"{self.name} has samples of one size; leave lengths out")
         if len(lengths) != n or not all(0 < length <= most for length in lengths):
             raise ValueError(f"lengths must be {n} numbers from 1 to {most}, got {list(lengths)}")
@@ -190,6 +197,11 @@ class Model:
             x = self.autoencoder.decode(x)
         return self.recipe.modality.values(x, self.facts.get("data", {}), lengths)
 
+    def parts(self, x: Any, lengths: Sequence[int] | None = None) -> list[Tensor]:
+        """values() as a list, with one tensor for each part of a sample."""
+        values = self.values(x, lengths)
+        return list(values) if isinstance(values, tuple) else [values]
+
     @torch.no_grad()
     def decode(self, x: Any, lengths: Sequence[int] | None = None) -> list[Any]:
         """One thing per sample: a PIL image, a list of them, a waveform, a pair of the two, joints
@@ -207,22 +219,10 @@ def load(name: str, device: str | torch.device = "cpu", folder: str | Path | Non
     `fruit` comes with the package, the others with its repository: clone it, or give the folder
     that has NAME.safetensors, here or in the environment variable GEOSHRINK_ZOO.
     """
-    if name not in RECIPES:
-        raise ValueError(f"the zoo has no {name!r}; it has {', '.join(sorted(RECIPES))}")
-    try:
-        from safetensors.torch import load as load_tensors
-    except ImportError:
-        raise ImportError("the zoo needs safetensors: pip install geoshrink-bench") from None
-    place = find(name, folder)
-    facts = json.loads((place / f"{name}.json").read_text(encoding="utf-8"))
-    blob = (place / f"{name}.safetensors").read_bytes()
-    if hashlib.sha256(blob).hexdigest() != facts["sha256"]:
-        raise ValueError(
-            f"the weights of {name} in {place} are damaged (sha256 differs); get them anew"
-        )
-    weights = {key: value.float() for key, value in load_tensors(blob).items()}
+    recipe = recipe_of(name)
+    tensors, facts, place = read(name, folder)
+    weights = {key: value.float() for key, value in tensors.items()}
     inner = {k[12:]: weights.pop(k) for k in list(weights) if k.startswith("autoencoder.")}
-    recipe = RECIPES[name]
     network = recipe.build(len(facts["classes"]))
     network.load_state_dict(weights)
     autoencoder = None
@@ -234,24 +234,6 @@ def load(name: str, device: str | torch.device = "cpu", folder: str | Path | Non
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
     network = network.to(device).eval().requires_grad_(False)
     return Model(recipe, network, facts, text, autoencoder)
-
-
-def find(name: str, folder: str | Path | None) -> Traversable:
-    """Where a model's weights lie: the folder given, the package, the clone's zoo."""
-    places: list[Traversable] = [
-        files("geoshrink_bench.zoo") / "weights",
-        Path(os.environ.get("GEOSHRINK_ZOO") or Path(__file__).parents[4] / "zoo"),
-    ]
-    if folder is not None:
-        places = [Path(folder)]
-    for place in places:
-        if (place / f"{name}.safetensors").is_file():
-            return place
-    looked = " and ".join(str(place) for place in places)
-    raise FileNotFoundError(
-        f"the weights of {name} are not in {looked}: only fruit comes with the package, the others "
-        "are in the zoo/ folder of its repository; clone it, and give zoo.load(name, folder=…)"
-    )
 
 
 def joined(parts: Sequence[Any]) -> Any:
@@ -267,7 +249,7 @@ def check_interval(interval: tuple[float, float] | None) -> None:
 
 
 def within(sigma: Any, interval: tuple[float, float] | None) -> bool:
-    """Whether guidance acts at σ, where there are several at the first."""
+    """Whether guidance acts at σ; of several, the first decides."""
     first = sigma[0] if isinstance(sigma, (tuple, list)) else sigma
     return interval is None or interval[0] <= float(first) <= interval[1]
 

@@ -189,6 +189,15 @@ class JointDiT(Trunk):
         return torch.cat(parts, 1)
 
 
+def asked(
+    network: nn.Module, xs: Sequence[Tensor], sigma: Tensor, label: Tensor, length: Tensor | None
+) -> tuple[Tensor, ...]:
+    """The outputs for xs at σ (batch, parts), also of a network that knows one part only."""
+    if len(xs) > 1:
+        return network(tuple(xs), sigma, label, length)
+    return (network(xs[0], sigma[:, 0], label, length),)
+
+
 def frequencies(sigma: Tensor, dim: int = 256) -> Tensor:
     """cos and sin of 1000·σ at geometrically spaced frequencies (Vaswani et al., 2017)."""
     ladder = torch.arange(dim // 2, device=sigma.device, dtype=torch.float32) / (dim // 2)

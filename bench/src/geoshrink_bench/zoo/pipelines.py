@@ -10,12 +10,10 @@ knows nothing of acceleration. A saved folder is loaded by FruitPipeline.from_pr
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,16 +23,13 @@ from .modalities.pictures import Pictures, picture_of
 from .modalities.sound import Sound
 from .model import Model, load
 from .network import DiT, JointDiT
+from .schedulers import as_scheduler, set_timesteps
+from .schedulers import flow_scheduler as flow_scheduler
 
 try:
     from diffusers.configuration_utils import ConfigMixin, register_to_config
     from diffusers.models.modeling_utils import ModelMixin
     from diffusers.pipelines.pipeline_utils import DiffusionPipeline
-    from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
-    from diffusers.schedulers.scheduling_flow_match_euler_discrete import (
-        FlowMatchEulerDiscreteScheduler,
-    )
-    from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
     from diffusers.schedulers.scheduling_utils import SchedulerMixin
     from diffusers.utils.outputs import BaseOutput
     from diffusers.utils.torch_utils import randn_tensor
@@ -73,7 +68,7 @@ class FruitTransformer(ModelMixin, ConfigMixin):
 
 
 class DigitsTransformer(ModelMixin, ConfigMixin):
-    """The velocities of pictures and waveforms, each at a time of its own."""
+    """The velocities of pictures and waveforms, each at its own time."""
 
     @register_to_config
     def __init__(
@@ -116,13 +111,31 @@ class DigitsOutput(BaseOutput):
 
 
 class ZooPipeline(DiffusionPipeline):
-    """What both pipelines need around their loops."""
+    """The loop of both: network, guidance, a step of each part's scheduler.
 
+    parts   one prefix for each part, for its latents, scheduler, hidden_states and timestep
+    """
+
+    parts: tuple[str, ...] = ("",)
+    model, network = "fruit", FruitTransformer
     model_cpu_offload_seq = "transformer"
     transformer: Any
     scheduler: Any
     _guidance_scale = 1.0
     _num_timesteps = 0
+
+    @classmethod
+    def of(
+        cls, name: str = "", scheduler: Any = None, audio_scheduler: Any = None, **options: Any
+    ) -> Any:
+        """From the zoo; `options` are those of zoo.load. A kind of scheduler serves all parts."""
+        model = zoo_model(cls, name or cls.model, options)
+        shift = model.judged_at["shift"]
+        shifts = shift if isinstance(shift, (tuple, list)) else [shift]
+        if audio_scheduler is None and isinstance(scheduler, str):
+            audio_scheduler = scheduler
+        schedulers = map(as_scheduler, (scheduler, audio_scheduler), shifts)
+        return cls(filled(cls.network, model), *schedulers, model.classes)  # type: ignore[call-arg]
 
     @property
     def guidance_scale(self) -> float:
@@ -169,6 +182,45 @@ class ZooPipeline(DiffusionPipeline):
         free, given = velocity.chunk(2)
         return free + self.guidance_scale * (given - free)
 
+    def denoise(
+        self,
+        labels: Any,
+        steps: int,
+        guidance_scale: float,
+        generator: Any,
+        given: Sequence[Any],
+        callback: Callback | None,
+    ) -> list[Tensor]:
+        """The latents of each part at the end; `given` are those at the start, or None."""
+        self._guidance_scale = guidance_scale
+        class_labels = self.encode_labels(labels)
+        n = len(class_labels) // (1 + self.do_classifier_free_guidance)
+        config = self.transformer.config
+        shapes = config.shapes if "shapes" in config else [config.shape]
+        names = [f"{part}latents" for part in self.parts]
+        latents = {
+            name: self.prepare_latents((n, *shape), generator, x)
+            for name, shape, x in zip(names, shapes, given)
+        }
+        schedulers = [getattr(self, f"{part}scheduler") for part in self.parts]
+        timesteps = [set_timesteps(s, steps, self._execution_device) for s in schedulers]
+        self._num_timesteps = len(timesteps[0])
+        with self.progress_bar(total=len(timesteps[0])) as bar:  # type: ignore[call-arg]
+            for i, times in enumerate(zip(*timesteps)):
+                inputs: dict[str, Tensor] = {"class_labels": class_labels}
+                for part, name, t in zip(self.parts, names, times):
+                    inputs[f"{part}hidden_states"] = self.twice(latents[name])
+                    inputs[f"{part}timestep"] = t.expand(len(class_labels))
+                velocities = map(self.guided, self.transformer(**inputs))
+                for name, scheduler, velocity, t in zip(names, schedulers, velocities, times):
+                    stepped = scheduler.step(velocity, t, latents[name], return_dict=False)
+                    latents[name] = stepped[0]
+                if callback is not None:
+                    changed = callback(self, i, times[0], dict(latents))
+                    latents = {name: changed.get(name, latents[name]) for name in names}
+                bar.update()
+        return [latents[name] for name in names]
+
 
 # A prompt of these pipelines is the name of a class.
 register_host(
@@ -191,13 +243,6 @@ class FruitPipeline(ZooPipeline):
         self.register_modules(transformer=transformer, scheduler=scheduler)
         self.register_to_config(classes=list(classes))
 
-    @classmethod
-    def of(cls, name: str = "fruit", scheduler: Any = None, **options: Any) -> FruitPipeline:
-        """From the zoo; `options` are those of zoo.load. The scheduler is one, or its kind."""
-        model = zoo_model(cls, name, options)
-        transformer = filled(FruitTransformer, model)
-        return cls(transformer, as_scheduler(scheduler, model.judged_at["shift"]), model.classes)
-
     @torch.no_grad()
     def __call__(
         self,
@@ -211,28 +256,9 @@ class FruitPipeline(ZooPipeline):
         callback_on_step_end: Callback | None = None,
     ) -> Any:
         check_output_type(output_type)
-        self._guidance_scale = guidance_scale
-        class_labels = self.encode_labels(labels)
-        n = len(class_labels) // (1 + self.do_classifier_free_guidance)
-        latents = self.prepare_latents((n, *self.transformer.config.shape), generator, latents)
-        timesteps = set_timesteps(self.scheduler, num_inference_steps, self._execution_device)
-        self._num_timesteps = len(timesteps)
-
-        with self.progress_bar(total=len(timesteps)) as bar:  # type: ignore[call-arg]
-            for i, t in enumerate(timesteps):
-                velocity = self.transformer(
-                    hidden_states=self.twice(latents),
-                    timestep=t.expand(len(class_labels)),
-                    class_labels=class_labels,
-                )[0]
-                velocity = self.guided(velocity)
-                latents = self.scheduler.step(velocity, t, latents, return_dict=False)[0]
-                if callback_on_step_end is not None:
-                    changed = callback_on_step_end(self, i, t, {"latents": latents})
-                    latents = changed.pop("latents", latents)
-                bar.update()
-
-        images = pictures(latents, output_type)
+        given = num_inference_steps, guidance_scale, generator, [latents], callback_on_step_end
+        (seen,) = self.denoise(labels, *given)
+        images = pictures(seen, output_type)
         self.maybe_free_model_hooks()
         return FruitOutput(images=images) if return_dict else (images,)
 
@@ -240,6 +266,8 @@ class FruitPipeline(ZooPipeline):
 class DigitsPipeline(ZooPipeline):
     """A handwritten and a spoken digit of each label, made together on two grids of σ."""
 
+    parts = ("", "audio_")
+    model, network = "digits-av", DigitsTransformer
     audio_scheduler: Any
 
     def __init__(
@@ -255,26 +283,6 @@ class DigitsPipeline(ZooPipeline):
         )
         self.register_to_config(classes=list(classes))
 
-    @classmethod
-    def of(
-        cls,
-        name: str = "digits-av",
-        scheduler: Any = None,
-        audio_scheduler: Any = None,
-        **options: Any,
-    ) -> DigitsPipeline:
-        """From the zoo; `options` are those of zoo.load. A kind of scheduler serves both."""
-        model = zoo_model(cls, name, options)
-        shift, audio_shift = model.judged_at["shift"]
-        if audio_scheduler is None and isinstance(scheduler, str):
-            audio_scheduler = scheduler
-        return cls(
-            filled(DigitsTransformer, model),
-            as_scheduler(scheduler, shift),
-            as_scheduler(audio_scheduler, audio_shift),
-            model.classes,
-        )
-
     @torch.no_grad()
     def __call__(
         self,
@@ -289,39 +297,10 @@ class DigitsPipeline(ZooPipeline):
         callback_on_step_end: Callback | None = None,
     ) -> Any:
         check_output_type(output_type)
-        self._guidance_scale = guidance_scale
-        class_labels = self.encode_labels(labels)
-        n = len(class_labels) // (1 + self.do_classifier_free_guidance)
-        shape, audio_shape = self.transformer.config.shapes
-        latents = self.prepare_latents((n, *shape), generator, latents)
-        audio_latents = self.prepare_latents((n, *audio_shape), generator, audio_latents)
-        device = self._execution_device
-        timesteps = set_timesteps(self.scheduler, num_inference_steps, device)
-        audio_timesteps = set_timesteps(self.audio_scheduler, num_inference_steps, device)
-        self._num_timesteps = len(timesteps)
-
-        with self.progress_bar(total=len(timesteps)) as bar:  # type: ignore[call-arg]
-            for i, (t, audio_t) in enumerate(zip(timesteps, audio_timesteps)):
-                velocity, audio_velocity = self.transformer(
-                    hidden_states=self.twice(latents),
-                    audio_hidden_states=self.twice(audio_latents),
-                    timestep=t.expand(len(class_labels)),
-                    audio_timestep=audio_t.expand(len(class_labels)),
-                    class_labels=class_labels,
-                )
-                velocity, audio_velocity = self.guided(velocity), self.guided(audio_velocity)
-                latents = self.scheduler.step(velocity, t, latents, return_dict=False)[0]
-                audio_latents = self.audio_scheduler.step(
-                    audio_velocity, audio_t, audio_latents, return_dict=False
-                )[0]
-                if callback_on_step_end is not None:
-                    now = {"latents": latents, "audio_latents": audio_latents}
-                    changed = callback_on_step_end(self, i, t, now)
-                    latents = changed.pop("latents", latents)
-                    audio_latents = changed.pop("audio_latents", audio_latents)
-                bar.update()
-
-        images, audios = pictures(latents, output_type), waves(audio_latents, output_type)
+        starts = [latents, audio_latents]
+        given = num_inference_steps, guidance_scale, generator, starts, callback_on_step_end
+        seen, heard = self.denoise(labels, *given)
+        images, audios = pictures(seen, output_type), waves(heard, output_type)
         self.maybe_free_model_hooks()
         return DigitsOutput(images=images, audios=audios) if return_dict else (images, audios)
 
@@ -336,45 +315,12 @@ def pipeline(name: str = "fruit", scheduler: Any = None, **options: Any) -> Any:
     return PIPELINES[name].of(name, scheduler, **options)
 
 
-# --- schedulers, weights, outputs --------------------------------------------------------------
-
-
-def flow_scheduler(kind: str = "euler", shift: float = 3.0) -> Any:
-    """A solver of dx/dσ = v on the grid of zoo.shifted_sigmas, or very nearly."""
-    flow: dict[str, Any] = dict(
-        prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=shift
-    )
-    if kind == "euler":
-        return FlowMatchEulerDiscreteScheduler(shift=shift)
-    if kind == "unipc":
-        return UniPCMultistepScheduler(**flow)
-    if kind == "dpm++":
-        return DPMSolverMultistepScheduler(**flow)
-    raise ValueError(f"no scheduler {kind!r}: choose 'euler', 'unipc' or 'dpm++', or give your own")
-
-
-def as_scheduler(given: Any, shift: float) -> Any:
-    """A scheduler from its kind, from itself or, from None, Euler's."""
-    if given is None or isinstance(given, str):
-        return flow_scheduler(given or "euler", shift)
-    return given
-
-
-def set_timesteps(scheduler: Any, steps: int, device: Any) -> Tensor:
-    """The scheduler's timesteps; one that takes σ gets 1 … 1/steps and shifts them itself."""
-    options: dict[str, Any] = {}
-    if "sigmas" in inspect.signature(scheduler.set_timesteps).parameters:
-        options["sigmas"] = np.linspace(1, 1 / steps, steps)
-    scheduler.set_timesteps(steps, device=device, **options)
-    scheduler.set_begin_index(0)  # whole timesteps may repeat: the first is not to be looked up
-    return scheduler.timesteps
+# --- weights, outputs --------------------------------------------------------------
 
 
 def zoo_model(kind: type, name: str, options: dict[str, Any]) -> Model:
     if not issubclass(kind, PIPELINES.get(name, ())):
-        raise ValueError(
-            f"{kind.__name__} is no pipeline for {name!r}: see zoo.pipelines.PIPELINES"
-        )
+        raise ValueError(f"{kind.__name__} does not fit {name!r}: see zoo.pipelines.PIPELINES")
     return load(name, **options)
 
 

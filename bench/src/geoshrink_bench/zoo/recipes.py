@@ -31,6 +31,13 @@ class Recipe:
     prediction: str = "flow"
     top: float = 1.0
     latent: dict[str, Any] | None = None
+    classifiers: tuple[str, ...] = ()  # of classifier.TASKS, one for each tensor of a sample
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.modality, Modality):
+            raise TypeError(
+                f"the modality of {self.name} must be a Modality, got {self.modality!r}"
+            )
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -58,6 +65,7 @@ RECIPES = {
             name="fruit",
             data="fruits64.npz",
             modality=Pictures(),
+            classifiers=("fruit",),
             network=dict(shape=(3, 64, 64), patch=(4, 4), **LARGE),
             judged_at=dict(steps=50, guidance=3.0, shift=3.0),
             training=TRAINING,
@@ -66,6 +74,7 @@ RECIPES = {
             name="fruit-epsilon",
             data="fruits64.npz",
             modality=Pictures(),
+            classifiers=("fruit",),
             network=dict(shape=(3, 64, 64), patch=(4, 4), **SMALL),
             judged_at=dict(steps=50, guidance=3.0, shift=1.0),
             training=TRAINING,
@@ -76,6 +85,7 @@ RECIPES = {
             name="fruit-x0",
             data="fruits64.npz",
             modality=Pictures(),
+            classifiers=("fruit",),
             network=dict(shape=(3, 64, 64), patch=(4, 4), **SMALL),
             judged_at=dict(steps=50, guidance=3.0, shift=3.0),
             training=TRAINING,
@@ -85,6 +95,7 @@ RECIPES = {
             name="fruit-latent",
             data="fruits64.npz",
             modality=Pictures(),
+            classifiers=("fruit",),
             network=dict(shape=(4, 16, 16), patch=(2, 2), **SMALL),
             judged_at=dict(steps=28, guidance=4.5, shift=3.0),
             training=TRAINING | dict(batch=1024, rate=7e-4),
@@ -94,6 +105,7 @@ RECIPES = {
             name="fruit-video",
             data="fruits_turning_48.npz",
             modality=Clips(),
+            classifiers=("fruit-video",),
             network=dict(shape=(3, 16, 48, 48), patch=(2, 6, 6), **LARGE | dict(condition=88)),
             judged_at=dict(steps=50, guidance=5.0, shift=7.0),
             # torch 2.11 compiles the whole loss wrongly: it rises; compiled by blocks it falls
@@ -103,6 +115,7 @@ RECIPES = {
             name="digits-audio",
             data="fsdd_8k.npz",
             modality=Sound(),
+            classifiers=("digits-audio",),
             network=dict(shape=SPEECH, patch=(32,), **SMALL),
             judged_at=dict(steps=40, guidance=4.5, shift=1.0),
             training=TRAINING | dict(batch=256),
@@ -111,6 +124,7 @@ RECIPES = {
             name="digits-av",
             data="fsdd_8k.npz",
             modality=Audiovisual(),
+            classifiers=("digits-picture", "digits-audio"),
             network=dict(shapes=((1, 8, 8), SPEECH), patches=((2, 2), (32,)), **SMALL),
             judged_at=dict(steps=30, guidance=3.0, shift=(12.0, 3.0)),
             training=TRAINING | dict(batch=256),
@@ -133,3 +147,16 @@ RECIPES = {
         ),
     )
 }
+
+
+def recipe_of(name: str) -> Recipe:
+    if name not in RECIPES:
+        raise ValueError(f"the zoo has no {name!r}; it has {', '.join(sorted(RECIPES))}")
+    return RECIPES[name]
+
+
+def register(recipe: Recipe) -> None:
+    """Add a model to the zoo: it can be trained, loaded, judged, measured and shown like ours."""
+    if recipe.name in RECIPES:
+        raise ValueError(f"the zoo has a model {recipe.name!r} already: choose another name")
+    RECIPES[recipe.name] = recipe

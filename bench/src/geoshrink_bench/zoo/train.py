@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import hashlib
 import json
 import math
 import time
@@ -22,7 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from .autoencoder import Autoencoder, autoencoder_loss
+from .files import save
 from .modalities import Data
+from .model import load
+from .network import asked
 from .recipes import RECIPES, Recipe
 
 AUTOENCODER_SHARE = 0.35  # of the time
@@ -77,10 +79,7 @@ def loss_of(
         mixed = (1 - t) * x + t * e
         inputs.append(mixed / torch.hypot(t, 1 - t) if kind == "epsilon" else mixed)
         weights.append(1 / t.clamp(min=0.05) if kind == "sample" else torch.ones_like(t))
-    if len(x0) > 1:
-        outputs = network(tuple(inputs), tau, label, length)
-    else:
-        outputs = (network(inputs[0], tau[:, 0], label, length),)
+    outputs = asked(network, inputs, tau, label, length)
     total = torch.zeros((), device=odds.device)
     for x, e, out, weight in zip(x0, noise, outputs, weights):
         target = {"flow": e - x, "epsilon": e, "sample": x}[kind]
@@ -221,29 +220,17 @@ def train(
 def begin_with(network: nn.Module, recipe: Recipe, folder: Path) -> dict[str, Any]:
     """Puts earlier weights into the network; the facts of the training that made them."""
     if recipe.latent is not None:
-        raise ValueError(f"{recipe.name} trains its autoencoder anew: it can't start from weights")
-    from .model import load
-
+        raise ValueError(f"{recipe.name} trains its autoencoder anew: it cannot start from weights")
     kept = load(recipe.name, "cpu", folder)
     network.load_state_dict(kept.network.state_dict())
     return kept.facts
-
-
-def save(weights: dict[str, Tensor], facts: dict, folder: Path) -> None:
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{facts['name']}.safetensors"
-    save_file({k: v.half().contiguous().cpu() for k, v in weights.items()}, file)
-    facts = dict(facts, sha256=hashlib.sha256(file.read_bytes()).hexdigest())
-    (folder / f"{facts['name']}.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Trains one model of the zoo.")
     parser.add_argument("name", choices=sorted(RECIPES))
     parser.add_argument("--data", type=Path, required=True, help="the .npz of the recipe's data")
-    parser.add_argument("--minutes", type=float, help="the recipe's own unless given")
+    parser.add_argument("--minutes", type=float, help="default: the recipe's own")
     parser.add_argument("--out", type=Path, default=Path("zoo-out"))
     parser.add_argument("--start", type=Path, help="a folder with its weights, to go on from them")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

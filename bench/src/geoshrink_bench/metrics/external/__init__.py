@@ -13,4 +13,4 @@ Their metrics take such a folder in place of samples, and are skipped until the 
 from . import chronomagic, imagereward, vbench
 from .chronomagic import MTSCORE
 from .imagereward import IMAGE_REWARD
-from .vbench import VBENCH, VBENCH_DIMENSIONS
+from .vbench import VBENCH

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..base import Metric, Skipped
 from . import folder as exported
-from .folder import Manifest, Sample, field, load_json, number, some
+from .folder import Manifest, Sample, check_complete, field, load_json, number
 from .media import CRF, write_mp4
 
 CHECKPOINT = "InternVideo2-stage2_1b-224p-f4.pt"
@@ -61,8 +61,7 @@ def models(manifest: Manifest) -> list[str]:
 def command(folder: str | Path, checkpoint: str | Path = CHECKPOINT) -> str:
     """What to type in the folder MTScore of ChronoMagic-Bench, in its environment."""
     names = " ".join(models(exported.manifest_of("MTScore", folder)))
-    place = Path(folder).resolve()
-    films, results = (shlex.quote(str(place / name)) for name in ("films", "results"))
+    films, results = exported.quoted(folder, "films", "results")
     return (
         f'echo "ChronoMagic-Bench $(git rev-parse HEAD)" > {results}/version.txt\n'
         f"python step0-get_MTScore.py --eval_type close --model_names {names}"
@@ -80,12 +79,8 @@ def read(folder: str | Path) -> Scores:
     found = {name: scores_of(results / f"{name}_1_MTScore.json") for name in models(manifest)}
     keys = [(model(s.index), Path(s.file).name) for s in manifest.samples]
     missing = [s.prompt for s, (m, file) in zip(manifest.samples, keys) if file not in found[m]]
-    if missing:
-        raise ValueError(f"{results}: {len(missing)} samples lack scores: {some(missing)}")
     strange = {(m, file) for m, scores in found.items() for file in scores} - set(keys)
-    if strange:
-        names = some(f"{m}/{file}" for m, file in sorted(strange))
-        raise ValueError(f"{results}: scores of films that were not exported: {names}")
+    check_complete(str(results), missing, (f"{m}/{file}" for m, file in sorted(strange)))
     return Scores(exported.version_of(folder), [found[m][file] for m, file in keys])
 
 

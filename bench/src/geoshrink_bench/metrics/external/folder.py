@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -112,6 +113,20 @@ def version_of(folder: str | Path) -> str:
     return version
 
 
+def check_complete(where: str, missing: Iterable[str], strange: Iterable[str]) -> None:
+    """Refuses scores that lack some of the samples, or are of others."""
+    missing, strange = list(missing), list(strange)
+    if missing:
+        raise ValueError(f"{where}: {len(missing)} prompts lack scores: {some(missing)}")
+    if strange:
+        raise ValueError(f"{where}: scores of samples that were not exported: {some(strange)}")
+
+
+def quoted(folder: str | Path, *names: str) -> list[str]:
+    """Paths of the folder as a shell takes them."""
+    return [shlex.quote(str(Path(folder).resolve() / name)) for name in names]
+
+
 def save_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1), encoding="utf-8")
 
@@ -122,7 +137,7 @@ def load_json(path: Path) -> Any:
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON, the tool may have broken off: {error}") from None
+        raise ValueError(f"{path} is not JSON, the tool may have broken off: {error}") from None
 
 
 def number(value: Any, where: str) -> float:

@@ -5,7 +5,6 @@ About 0 on average and 1 in spread over the pictures it was trained on.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from ..base import Metric, Skipped
 from . import folder as exported
-from .folder import Sample, field, load_json, number, some
+from .folder import Sample, check_complete, field, load_json, number
 from .media import write_png
 
 NAME, MODEL = "ImageReward-v1.0", "geoshrink"
@@ -47,10 +46,7 @@ def export(folder: str | Path, pictures: Iterable[Tensor], prompts: Sequence[str
 def command(folder: str | Path) -> str:
     """What to type in a clone of ImageReward, in its environment."""
     exported.manifest_of("ImageReward", folder)
-    place = Path(folder).resolve()
-    pictures, results, prompts = (
-        shlex.quote(str(place / name)) for name in ("pictures", "results", "prompts.json")
-    )
+    pictures, results, prompts = exported.quoted(folder, "pictures", "results", "prompts.json")
     version = "import importlib.metadata as m; print('image-reward', m.version('image-reward'))"
     return (
         f'python -c "{version}" > {results}/version.txt\n'
@@ -72,17 +68,9 @@ def read(folder: str | Path) -> Scores:
     for item in items:
         prompt = field(item, "prompt", str(path))
         found[prompt] = flat(field(item, "rewards", str(path)), f"{path}: {prompt!r}")
-    prompts = manifest.prompts()
-    wanted = {prompt: len(manifest.files(prompt)) for prompt in prompts}
-    missing = [p for p in prompts if len(found.get(p, [])) != wanted[p]]
-    if missing:
-        raise ValueError(
-            f"{path}: {len(missing)} prompts have not {wanted[missing[0]]} rewards each: "
-            f"{some(missing)}"
-        )
-    strange = [p for p in found if p not in wanted]
-    if strange:
-        raise ValueError(f"{path}: rewards of prompts that were not exported: {some(strange)}")
+    wanted = {prompt: len(manifest.files(prompt)) for prompt in manifest.prompts()}
+    missing = [p for p, count in wanted.items() if len(found.get(p, [])) != count]
+    check_complete(str(path), missing, (p for p in found if p not in wanted))
     rewards = [found[s.prompt][s.index] for s in manifest.samples]
     return Scores(exported.version_of(folder), rewards)
 

@@ -11,27 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 from torch import Tensor
+
+from ..base import library
 
 CRF = 10
 BEYOND = 0.5  # of [0, 1]: values further out are on another scale
 
 
 def write_png(path: str | Path, picture: Tensor) -> None:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ImportError("pictures need Pillow: pip install 'geoshrink-bench[metrics]'") from None
     if picture.ndim != 3:
         raise ValueError(f"a picture is (channels, height, width), got {tuple(picture.shape)}")
     Image.fromarray(pixels(picture)).save(path)
 
 
 def write_mp4(path: str | Path, clip: Tensor, fps: float) -> None:
-    try:
-        import av
-    except ImportError:
-        raise ImportError("films need PyAV: pip install 'geoshrink-bench[metrics]'") from None
+    av = library("av")
     if clip.ndim != 4:
         raise ValueError(f"a clip is (channels, frames, height, width), got {tuple(clip.shape)}")
     if not 0 < fps < 1000:

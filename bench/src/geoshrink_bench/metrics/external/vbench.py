@@ -7,7 +7,6 @@ Temporal flickering is that of all clips: VBench's filter of still ones is not a
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from ..base import SetMetric, Skipped
 from . import folder as exported
-from .folder import Manifest, Sample, field, load_json, number, some
+from .folder import Manifest, Sample, check_complete, field, load_json, number, some
 from .media import CRF, write_mp4
 
 SAMPLES = 5  # of a prompt; the standard mode looks at no more
@@ -87,7 +86,7 @@ def file_name(prompt: str, index: int) -> str:
         raise ValueError(f"VBench looks at {SAMPLES} samples of a prompt; more of {prompt!r}")
     name = f"{prompt}-{index}.mp4"
     if "/" in prompt or "\0" in prompt or len(name.encode()) > 255:
-        raise ValueError(f"{prompt!r} cannot be a file's name and is none of VBench's: custom=True")
+        raise ValueError(f"{prompt!r} cannot be a file's name: use custom=True")
     return name
 
 
@@ -99,10 +98,7 @@ def command(folder: str | Path, dimensions: Sequence[str] | None = None) -> str:
     unknown = [d for d in wanted if d not in known]
     if unknown or not wanted:
         raise ValueError(f"no dimension {some(unknown)} for these samples; there are {known}")
-    place = Path(folder).resolve()
-    films, results, prompts = (
-        shlex.quote(str(place / name)) for name in ("films", "results", "prompts.json")
-    )
+    films, results, prompts = exported.quoted(folder, "films", "results", "prompts.json")
     mode = f" --mode custom_input --prompt_file {prompts}" if custom else ""
     version = "import importlib.metadata as m; print('vbench', m.version('vbench'))"
     return (
@@ -162,11 +158,7 @@ def check_whole(
         wanted = [field(e, "prompt_en", where) for e in asked]
     files = {prompt: manifest.files(prompt) for prompt in wanted}
     missing = [p for p in wanted if not files[p] or (name != "color" and files[p] - films.keys())]
-    if missing:
-        raise ValueError(f"{where}: {len(missing)} prompts lack scores: {some(missing)}")
-    strange = sorted(films.keys() - set().union(*files.values()))
-    if strange:
-        raise ValueError(f"{where}: scores of films that were not exported: {some(strange)}")
+    check_complete(where, missing, sorted(films.keys() - set().union(*files.values())))
 
 
 def total(dimensions: Mapping[str, float]) -> dict[str, float]:
@@ -187,16 +179,6 @@ def total(dimensions: Mapping[str, float]) -> dict[str, float]:
     return dict(quality=quality, semantic=semantic, total=both / (QUALITY_WEIGHT + SEMANTIC_WEIGHT))
 
 
-def metric(name: str) -> SetMetric:
-    def of(folder: str | Path, _: Any) -> float:
-        scores = read(folder).dimensions
-        if name not in scores:
-            raise Skipped(f"VBench has not run:\n{command(folder, [name])}")
-        return 100 * scores[name]
-
-    return SetMetric(f"VBench {name.replace('_', ' ')}", "%", True, of)
-
-
 VBENCH = SetMetric(
     "VBench",
     "%",
@@ -204,4 +186,3 @@ VBENCH = SetMetric(
     lambda folder, _: 100 * total(read(folder).dimensions)["total"],
     "1: constants of 0.1.5",
 )
-VBENCH_DIMENSIONS = {name: metric(name) for name in DIMENSIONS}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from PIL import ExifTags, Image, ImageDraw, ImageFont
+from PIL import ExifTags, Image, ImageDraw, ImageFont, features
+
+from geoshrink.page.media import png
 
 DESCRIPTION = ExifTags.Base.ImageDescription
 PAPER, INK, MUTED, RULE = "#fdfdfc", "#1e2326", "#5b646b", "#d5d7d2"
@@ -32,7 +35,7 @@ def contact_sheet(tiles: Sequence[Image.Image], labels: Sequence[str], columns: 
 
 
 def shortened(label: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
-    """The label, or as much of it as is no wider than `width`, with dots at its end."""
+    """The label, cut to `width` pixels and ended with dots if it is longer."""
     if font.getlength(label) <= width:
         return label
     while label and font.getlength(label + "...") > width:
@@ -43,7 +46,7 @@ def shortened(label: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.I
 def save_picture(
     image: Image.Image, path: Path, limit: int = 250_000, notes: dict[str, str] | None = None
 ) -> None:
-    """A WEBP of at most `limit` bytes: lossless where that is enough, else as good as it allows.
+    """A WEBP of at most `limit` bytes: lossless if that fits, else at the best quality that does.
 
     notes   text kept inside the file, for notes_of
     """
@@ -56,6 +59,15 @@ def save_picture(
         image.save(path, quality=quality, method=6, exif=exif)
     if path.stat().st_size > limit:
         raise ValueError(f"{path.name} does not fit into {limit} bytes; draw it smaller")
+
+
+def encoded(drawing: Image.Image) -> bytes:
+    """A drawing, whose pixels need not be exact: WEBP, or PNG where Pillow was built without it."""
+    if not features.check("webp"):
+        return png(drawing)
+    buffer = io.BytesIO()
+    drawing.save(buffer, "WEBP", quality=80)
+    return buffer.getvalue()
 
 
 def notes_of(path: Path) -> dict[str, str]:

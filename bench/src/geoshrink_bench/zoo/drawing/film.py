@@ -26,7 +26,7 @@ def draw_clip(
 def save_animation(
     frames: Sequence[Image.Image], path: Path, fps: float = 8, limit: int = 300_000
 ) -> None:
-    """An endless WEBP of at most `limit` bytes: as good as that allows."""
+    """A looping WEBP of at most `limit` bytes, at the best quality that fits."""
     first, *rest = frames
     for quality in (90, 80, 65, 50, 30):
         first.save(

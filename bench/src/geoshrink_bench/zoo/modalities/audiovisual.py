@@ -14,13 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import Data, Modality
-from .pictures import picture_of
-from .sound import Sound, spoken
+from ...metrics.measured import Measured
+from ...metrics.video import PSNR
+from ..drawing import draw_pair
+from .base import Data, Facts
+from .pictures import Pictures, picture_of
+from .sound import LEGEND, Sound, Speech, spoken
 
 
-class Audiovisual(Modality):
+class Audiovisual(Speech):
     sound = Sound()
+    axes, legend = 4, f"8×8 picture and sound. {LEGEND}"
 
     def read(self, path: Path) -> Data:
         try:
@@ -52,3 +56,27 @@ class Audiovisual(Modality):
         """A pair (PIL image, waveform) per sample."""
         pictures = [picture_of(pixels) for pixels in self.values(x, facts)[0]]
         return list(zip(pictures, self.sound.decode(x[1], facts, lengths)))
+
+    def metrics(self) -> list[Measured]:
+        return [Measured(PSNR), *self.sound.metrics(1)]
+
+    def draw(self, values: Sequence[Tensor], facts: Facts, length: int | None = None) -> Any:
+        heard = values[1].clamp(-1, 1).cpu().numpy()
+        return draw_pair(picture_of(values[0]), heard, facts["rate"])
+
+
+class WrittenDigits(Pictures):
+    """The pictures alone, for a classifier."""
+
+    def read(self, path: Path) -> Data:
+        _, pictures, counts = Audiovisual().read(path).parts
+        labels = torch.arange(10).repeat_interleave(counts)
+        return Data((pictures[:, None],), labels, [str(d) for d in range(10)])
+
+    def batch(self, data: Data, pick: Tensor) -> tuple[tuple[Tensor, ...], None]:
+        return (data.parts[0][pick],), None
+
+    def values(
+        self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None = None
+    ) -> Tensor:
+        return x / 16

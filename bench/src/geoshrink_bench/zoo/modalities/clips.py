@@ -6,13 +6,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from torch import Tensor
 
-from .base import Data, Modality, mirrored
-from .pictures import picture_of, read_packed
+from geoshrink.page import Animation, Media
+
+from ...metrics.measured import Measured
+from ...metrics.video import FLICKERING, FRAME_LPIPS, FRAME_SSIM, FVD, PSNR
+from ..drawing import contact_sheet, draw_clip, save_animation
+from .base import Data, Facts, mirrored
+from .pictures import Pictures, picture_of, read_packed
+
+FPS = 8.0
 
 
-class Clips(Modality):
+class Clips(Pictures):
+    axes, count, columns = 5, 8, 1
+    legend = "Every second of 16 frames."
+
     def read(self, path: Path) -> Data:
         pictures, labels, classes, frames = read_packed(path)
         clips = pictures.unflatten(0, (-1, frames)).transpose(1, 2).contiguous()
@@ -23,13 +34,26 @@ class Clips(Modality):
         x = data.parts[0][pick].float() / 127.5 - 1
         return (mirrored(mirrored(x, -1), 2),), None
 
-    def values(
-        self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None = None
-    ) -> Tensor:
-        """Float frames in [0, 1]."""
-        return (x.float().clamp(-1, 1) + 1) / 2
-
     def decode(self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None) -> list[Any]:
         """A list of PIL images per sample."""
-        clips = self.values(x, facts).transpose(1, 2)
-        return [[picture_of(frame) for frame in clip] for clip in clips]
+        return [frames_of(clip) for clip in self.values(x, facts)]
+
+    def metrics(self) -> list[Measured]:
+        return list(map(Measured, (PSNR, FRAME_SSIM, FRAME_LPIPS, FVD, FLICKERING)))
+
+    def draw(self, values: Sequence[Tensor], facts: Facts, length: int | None = None) -> Any:
+        return draw_clip(frames_of(values[0]))
+
+    def medium(self, values: Sequence[Tensor], facts: Facts, length: int | None, alt: str) -> Media:
+        return Animation.of(frames_of(values[0]), alt, FPS)
+
+    def write_beside(self, made: list[Any], facts: Facts, path: Path) -> None:
+        """NAME-moving.webp: every clip, to and fro."""
+        turns = [[f.resize((96, 96), Image.Resampling.BICUBIC) for f in clip] for clip in made]
+        frames = [contact_sheet(each, [""] * len(turns), 4) for each in zip(*turns)]
+        save_animation([*frames, *frames[-2:0:-1]], path.with_name(f"{path.stem}-moving.webp"))
+
+
+def frames_of(clip: Tensor) -> list[Any]:
+    """PIL images of (channels, frames, height, width)."""
+    return [picture_of(frame) for frame in clip.transpose(0, 1)]

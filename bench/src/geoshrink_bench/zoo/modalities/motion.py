@@ -7,7 +7,8 @@ its mean length over the clip.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import Data, Modality, column
+from ...metrics.measured import Measured
+from ...metrics.motion import ACC_ERR, GLOBAL_MPJPE, MPJPE, RA_MPJPE, ROOT_ERR, VEL_ERR
+from ..drawing import draw_motion
+from .base import Data, Facts, Modality, column
+from .judging import RECOGNISED, Finding, Samples
 
 SHORTEST = 24  # frames; clips are cropped to anything from here to their whole
 
 
+SHEET = ("walk", "run", "jump", "danc", "kick", "box", "sit", "march")  # known at a glance
+STRETCH = 0.03  # of a bone, at most
+MARGIN = 0.05  # metres below and above the data's range of heights
+
+
 class Motion(Modality):
+    axes, varies, count, columns = 4, True, len(SHEET), 1
+    sheet_lengths = (64, 64, 48, 64, 32, 48, 64, 64)
+    drawn_with = ("parents", "joint_names")
+    legend = (
+        "Ten instants each, time to the right; left limbs orange, right limbs blue, the ground "
+        "grey. People are set apart where they would overlap."
+    )
+
     def read(self, path: Path) -> Data:
         with np.load(path) as archive:
             joints = torch.from_numpy(archive["joints"].astype(np.float32))
@@ -74,6 +92,64 @@ class Motion(Modality):
         parts = [self.values(row[None, :, :n], facts)[0] for row, n in zip(x, frames)]
         return [part.cpu().numpy() for part in parts]
 
+    def metrics(self) -> list[Measured]:
+        every = (MPJPE, RA_MPJPE, GLOBAL_MPJPE, ROOT_ERR, VEL_ERR, ACC_ERR)
+        return list(map(Measured, every))
+
+    def draw(self, values: Sequence[Tensor], facts: Facts, length: int | None = None) -> Any:
+        joints = values[0][:length].cpu().numpy()
+        return draw_motion(joints, facts["parents"], names=facts["joint_names"])
+
+    def sheet_classes(self, classes: list[str]) -> list[str]:
+        return list(SHEET)
+
+    def judge(self, samples: Samples) -> list[Finding]:
+        """Whether bones keep their length, how low the lowest joint is, how fast joints move."""
+        data = samples.data
+        made = measure(samples.x, samples.model.facts["data"])
+        real = None if data is None else measure(data.parts[0], data.facts)
+
+        def both(number: Callable[[Measures], Tensor]) -> tuple[float, float | None]:
+            return float(number(made)), None if real is None else float(number(real))
+
+        stretch = both(lambda m: m.stretch.mean())
+        findings = [
+            Finding(
+                "stretch of a bone, mean of |length − its mean in the clip| / that mean",
+                *stretch,
+                f"≤ {STRETCH}",
+                stretch[0] <= STRETCH,
+            ),
+            Finding("the same of the bone that stretches most", *both(lambda m: m.stretch.max())),
+            Finding("height of a clip's lowest joint, mean, m", *both(lambda m: m.lowest.mean())),
+        ]
+        speed = both(lambda m: m.speed.mean())
+        if real is None:
+            return [*findings, Finding("speed of a joint, mean, m/s", *speed)]
+        low, high = real.lowest.quantile(torch.tensor([0.05, 0.95]).to(real.lowest)).tolist()
+        low, high = low - MARGIN, high + MARGIN
+        inside = both(lambda m: ((low <= m.lowest) & (m.lowest <= high)).float().mean())
+        usual = real.lengths.mean(0)
+        return [
+            *findings,
+            Finding(
+                f"clips whose lowest joint is from {low:.2f} to {high:.2f} m high",
+                *inside,
+                f"≥ {RECOGNISED} of real",
+                inside[0] >= RECOGNISED * (inside[1] or 0),
+            ),
+            Finding(
+                "a bone's length off its mean in the data, mean, relative",
+                *both(lambda m: ((m.lengths - usual).abs() / usual).mean()),
+            ),
+            Finding(
+                "speed of a joint, mean, m/s",
+                *speed,
+                "half to twice real",
+                0.5 <= speed[0] / (speed[1] or 1) <= 2,
+            ),
+        ]
+
 
 def features_of(joints: Tensor, parents: list[int], bones: list[int]) -> Tensor:
     """(clips, features, frames) of joints (clips, frames, joints, 3)."""
@@ -83,3 +159,25 @@ def features_of(joints: Tensor, parents: list[int], bones: list[int]) -> Tensor:
     vectors = (joints - joints[:, :, parents])[:, :, bones].flatten(2)
     frames = torch.cat([speed[..., [0, 2]], hips[..., 1:2], vectors], -1)
     return frames.transpose(1, 2).contiguous()
+
+
+@dataclass(frozen=True)
+class Measures:
+    stretch: Tensor  # (bones,) mean over clips and frames of |length − clip mean| / clip mean
+    lengths: Tensor  # (clips, bones) mean over frames, metres
+    lowest: Tensor  # (clips,) height of the lowest joint in any frame, metres
+    speed: Tensor  # (clips,) mean over joints and frames, metres a second
+
+
+def measure(x: Tensor, facts: Facts) -> Measures:
+    """Bones are measured as the network said them: values() makes them rigid."""
+    features = x.float() * column(facts["std"], x) + column(facts["mean"], x)
+    bones = features[:, 3:].unflatten(1, (-1, 3)).norm(dim=2)  # (clips, bones, frames)
+    mean = bones.mean(2, keepdim=True)
+    joints = Motion().values(x, facts)
+    return Measures(
+        stretch=((bones - mean).abs() / mean).mean((0, 2)),
+        lengths=mean[..., 0],
+        lowest=joints[..., 1].amin((1, 2)),
+        speed=joints.diff(dim=1).norm(dim=-1).mean((1, 2)) * facts["fps"],
+    )

@@ -14,13 +14,29 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .base import Data, Modality, mirrored
+from geoshrink.page import Media, Picture
+
+from ...metrics.base import library
+from ...metrics.measured import Measured
+from ...metrics.mesh import CENTER_CD2, HAUSDORFF, IOU, NORMAL, SURFACE_CD2
+from ...metrics.shape import SDF
+from ..drawing import draw_object
+from ..drawing.canvas import encoded
+from .base import Data, Facts, Modality, mirrored
+from .judging import Finding, Samples, spread
 
 CLUSTERS, COARSE, TRUNCATION = 12, 8, 0.15
 MEAN, STD = 0.8, 0.5  # of the stored distances, roughly
 
 
+WHOLE = 0.90  # of the meshes, at least
+ON_PAGE = (150, 150)  # pixels: its rays are what takes time
+
+
 class Objects(Modality):
+    axes = 4
+    legend = "The zero set of the 32³ signed distance."
+
     def read(self, path: Path) -> Data:
         with np.load(path) as archive:
             stored = torch.from_numpy(archive["sdf"])[:, None]
@@ -42,7 +58,39 @@ class Objects(Modality):
 
     def decode(self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None) -> list[Any]:
         """A trimesh.Trimesh per sample, by marching cubes."""
-        return [mesh_of(field) for field in self.values(x, facts).cpu().numpy()]
+        return meshes_of(self.values(x, facts))
+
+    def metrics(self) -> list[Measured]:
+        of_meshes = (CENTER_CD2, SURFACE_CD2, HAUSDORFF, IOU, NORMAL)
+        return [Measured(SDF), *(Measured(metric, view=meshes_of) for metric in of_meshes)]
+
+    def draw(self, values: Sequence[Tensor], facts: Facts, length: int | None = None) -> Any:
+        return draw_object(values[0].cpu().numpy())
+
+    def medium(self, values: Sequence[Tensor], facts: Facts, length: int | None, alt: str) -> Media:
+        return Picture(encoded(draw_object(values[0].numpy(), ON_PAGE)), alt)
+
+    def judge(self, samples: Samples) -> list[Finding]:
+        """Whether meshes are watertight and one piece."""
+        model, data = samples.model, samples.data
+        values = model.values(samples.x)
+        made = measure_meshes(meshes_of(values), areas(values))
+        real: tuple[Any, ...] = (None, None, None)
+        if data is not None:
+            pick = torch.tensor(spread(len(samples.labels), len(data.labels)))
+            (x,), _ = self.batch(data, pick)
+            values = self.values(x, data.facts)
+            real = measure_meshes(meshes_of(values), areas(values))
+        whole = "meshes that are watertight and one component"
+        return [
+            Finding(whole, made[0], real[0], f"≥ {WHOLE}", made[0] >= WHOLE),
+            Finding("meshes that are watertight", made[1], real[1]),
+            Finding("area that decode() keeps, the largest piece's, mean share", made[2], real[2]),
+        ]
+
+
+def meshes_of(fields: Tensor) -> list[Any]:
+    return [mesh_of(field) for field in fields.float().cpu().numpy()]
 
 
 def mesh_of(field: np.ndarray) -> Any:
@@ -57,18 +105,12 @@ def mesh_of(field: np.ndarray) -> Any:
 
 def surface_of(field: np.ndarray) -> Any:
     """The zero set of a signed distance within [−1, 1]³, closed where it would leave the cube."""
-    try:
-        import trimesh
-        from skimage.measure import marching_cubes
-    except ImportError:
-        raise ImportError(
-            "meshes need trimesh and scikit-image: pip install 'geoshrink-bench[zoo]'"
-        ) from None
+    trimesh, measure = library("trimesh", "zoo"), library("skimage.measure", "zoo")
     side = field.shape[0]
     padded = np.pad(field, 1, constant_values=float(np.abs(field).max()) or 1.0)
     if not (padded < 0).any():
         return trimesh.Trimesh()
-    corners, faces, _, _ = marching_cubes(padded, 0.0)  # triangles look outwards
+    corners, faces, _, _ = measure.marching_cubes(padded, 0.0)  # triangles look outwards
     return trimesh.Trimesh((corners - 0.5) * (2 / side) - 1, faces)
 
 
@@ -85,3 +127,20 @@ def clusters(points: Tensor, count: int, rounds: int = 50) -> Tensor:
             if (nearest == i).any():
                 centres[i] = points[nearest == i].mean(0)
     return nearest
+
+
+def areas(fields: Tensor) -> list[float]:
+    """Of the whole surfaces, all their pieces together."""
+    return [surface_of(field).area for field in fields.cpu().numpy()]
+
+
+def measure_meshes(meshes: Sequence[Any], surfaces: Sequence[float]) -> tuple[float, float, float]:
+    """(share that is watertight and one component, that is watertight, mean share of the whole
+    surface that the mesh is); an empty mesh counts as zero.
+    """
+    whole = watertight = kept = 0.0
+    for mesh, surface in zip(meshes, surfaces):
+        watertight += mesh.is_watertight
+        whole += mesh.is_watertight and mesh.body_count == 1
+        kept += mesh.area / surface if mesh.area else 0.0
+    return whole / len(meshes), watertight / len(meshes), kept / len(meshes)

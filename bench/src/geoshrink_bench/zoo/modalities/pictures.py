@@ -12,10 +12,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import Data, Modality, mirrored
+from geoshrink.page import Media, Picture
+from geoshrink.page.media import png
+
+from ...metrics.frechet import FID
+from ...metrics.lpips import LPIPS_ALEX, LPIPS_VGG
+from ...metrics.measured import Measured
+from ...metrics.video import PSNR, SSIM
+from .base import Data, Facts, Modality, mirrored
+
+TILE = (190, 190)  # pixels on a contact sheet
 
 
 class Pictures(Modality):
+    axes, count = 4, 16
+    legend = "64×64 pixels, enlarged."
+
     def read(self, path: Path) -> Data:
         pictures, labels, classes, _ = read_packed(path)
         return Data((pictures,), labels, classes)
@@ -32,6 +44,18 @@ class Pictures(Modality):
     def decode(self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None) -> list[Any]:
         """PIL images."""
         return [picture_of(pixels) for pixels in self.values(x, facts)]
+
+    def metrics(self) -> list[Measured]:
+        return list(map(Measured, (PSNR, SSIM, LPIPS_ALEX, LPIPS_VGG, FID)))
+
+    def draw(self, values: Sequence[Tensor], facts: Facts, length: int | None = None) -> Any:
+        from PIL import Image
+
+        return picture_of(values[0]).resize(TILE, Image.Resampling.BICUBIC)
+
+    def medium(self, values: Sequence[Tensor], facts: Facts, length: int | None, alt: str) -> Media:
+        """Its own pixels, exact."""
+        return Picture(png(picture_of(values[0])), alt)
 
 
 def picture_of(pixels: Tensor) -> Any:

@@ -14,12 +14,47 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import Data, Modality
+from geoshrink.page import Media
+
+from ...metrics.audio import LSD, MS_STFT, SI_SDR
+from ...metrics.measured import Measured
+from ...metrics.mel import mel_metrics
+from ...page import Sound as Heard
+from ...page import encode_wave
+from ..drawing import draw_sound
+from ..drawing.canvas import encoded
+from .base import Data, Facts, Modality
 
 RATE, SAMPLES, GAIN, JITTER = 8000, 8192, 3.5, 200
+PAUSE = 0.1  # seconds between two words
+LEGEND = "Waveform above, spectrogram from 80 Hz to 4 kHz below, pitch logarithmic."
 
 
-class Sound(Modality):
+class Speech(Modality):
+    """What spoken digits have in common, also where a picture goes with them: the last part."""
+
+    heard, count, columns, drawn_with = True, 10, 2, ("rate",)
+
+    def medium(self, values: Sequence[Tensor], facts: Facts, length: int | None, alt: str) -> Media:
+        wave = encode_wave(values[-1].numpy(), facts["rate"])
+        return Heard(encoded(self.draw(values, facts)), alt, wave)
+
+    def sheet_classes(self, classes: list[str]) -> list[str]:
+        """The ten digits, by turns of speakers."""
+        people = len(classes) // 10
+        return [classes[digit * people + digit % people] for digit in range(10)]
+
+    def write_beside(self, made: list[Any], facts: Facts, path: Path) -> None:
+        """NAME.wav: every word, one after the other."""
+        words = [word[-1] if isinstance(word, tuple) else word for word in made]
+        pause = np.zeros(int(PAUSE * facts["rate"]))
+        speech = np.concatenate([part for word in words for part in (word, pause)])
+        path.with_suffix(".wav").write_bytes(encode_wave(speech, facts["rate"]))
+
+
+class Sound(Speech):
+    axes, legend = 2, LEGEND
+
     def read(self, path: Path) -> Data:
         waves, digits, speakers = read_spoken(path)
         people = sorted(set(speakers))
@@ -38,6 +73,21 @@ class Sound(Modality):
     def decode(self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None) -> list[Any]:
         """Float waveforms at facts["rate"], as arrays."""
         return [wave.clamp(-1, 1).cpu().numpy() for wave in self.values(x, facts)]
+
+    def metrics(self, part: int = 0) -> list[Measured]:
+        return [Measured(m, part) for m in (SI_SDR, LSD, MS_STFT, *mel_metrics(RATE))]
+
+    def draw(self, values: Sequence[Tensor], facts: Facts, length: int | None = None) -> Any:
+        return draw_sound(values[0].clamp(-1, 1).cpu().numpy(), facts["rate"])
+
+
+class SpokenDigits(Sound):
+    """Recordings by digit, whoever speaks."""
+
+    def read(self, path: Path) -> Data:
+        data = super().read(path)
+        digits = data.labels // (len(data.classes) // 10)
+        return Data(data.parts, digits, [str(d) for d in range(10)], data.facts)
 
 
 def spoken(waves: Tensor, pick: Tensor) -> Tensor:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from geoshrink.page.markup import Markup, element, join
-from geoshrink.page.section import Section
+from geoshrink.page.markup import Markup, Section, element, join
 
 
 @dataclass(frozen=True)

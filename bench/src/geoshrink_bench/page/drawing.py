@@ -1,11 +1,12 @@
-"""A chart as an SVG file of its own: its legend beneath, light or dark as the reader likes."""
+"""A chart as a separate SVG file: its legend beneath, light or dark by the reader's setting."""
 
 from __future__ import annotations
 
 from geoshrink.page.charts import COLOURS, HEIGHT, MARKS, WIDTH, Lines
-from geoshrink.page.choice import Choice
-from geoshrink.page.document import resources
+from geoshrink.page.document import OWN, resources
 from geoshrink.page.markup import Markup, element
+
+from .choice import Choice
 
 ROW, COLUMN = 20, 280  # of the legend
 BACKGROUND = "svg { background: var(--paper); }"
@@ -21,7 +22,9 @@ def drawing(chart: Lines) -> str:
     return element(
         "svg",
         element("title", chart.title),
-        element("style", resources(("colours.css", "charts.css")), Markup(BACKGROUND)),
+        element(
+            "style", resources([(OWN, "colours.css"), (OWN, "charts.css")]), Markup(BACKGROUND)
+        ),
         plain.plot(),
         *legend,
         xmlns="http://www.w3.org/2000/svg",

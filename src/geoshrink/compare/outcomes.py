@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .page import Anchors, Column, Comparison, Lines, Media, Section, Series, Table
-from .report import Report
+from ..page import Anchors, Column, Comparison, Lines, Media, Section, Series, Table
+from ..report import Report
 
-FULL, DIRECT, PAPER, OURS = "full", "direct", "GeoShrink (paper)", "GeoShrink (ours)"
-#: Our methods, by their names in METHODS.
-GEOSHRINK = {PAPER: "paper", OURS: "default"}
+FULL, DIRECT = "full", "direct"
+#: The forms of our method: to the paper's letter, our default, with anchors from a profile.
+FORMS = PAPER, GEOSHRINK, PLANNED = "paper", "geoshrink", "planned"
 PSNR = Column("PSNR", "dB", better="higher", digits=1)
 SSIM = Column("SSIM", better="higher", digits=3)
 Pairs = tuple[Column, Mapping[str, Any]]
@@ -40,8 +39,8 @@ class Outcome:
 
     @property
     def not_accelerated(self) -> str | None:
-        """Why a method of ours queried every stage; None where it did not, or is not ours."""
-        if self.method not in GEOSHRINK or any(report.predicted for report in self.reports):
+        """Why a form of ours queried every stage; None if it did not, or if it is not ours."""
+        if self.method not in FORMS or any(report.predicted for report in self.reports):
             return None
         if not self.reports:
             return "the loop never steps the scheduler"
@@ -91,12 +90,13 @@ def verdict(
     scores: Mapping[str, float],
     metric: Column = PSNR,
 ) -> list[str]:
-    """For every budget, whether each GeoShrink is ahead of direct, and by how much."""
+    """For every budget, whether each form of ours is ahead of direct, and by how much."""
     lines, sign = [], -1 if metric.better == "lower" else 1
     for budget in budgets:
-        at = {o.method: o for o in outcomes if o.budget == budget and o.method != FULL}
-        gains = {m: sign * (scores[at[m].label] - scores[at[DIRECT].label]) for m in GEOSHRINK}
-        parts = (f"{m} {standing(at[m], gains[m], metric)}" for m in GEOSHRINK)
+        direct = scores[label_of(DIRECT, budget)]
+        ours = [o for o in outcomes if o.budget == budget and o.method in FORMS]
+        gains = [(o, sign * (scores[o.label] - direct)) for o in ours]
+        parts = (f"{o.method} {standing(o, gain, metric)}" for o, gain in gains)
         lines.append(f"B = {budget}: " + "; ".join(parts) + ".")
     return lines
 
@@ -123,7 +123,7 @@ def comparison(
     metric: Column = PSNR,
     title: str = "Look",
 ) -> Comparison:
-    """The slider; it opens with direct against ours at this budget. `scores` leave out the full."""
+    """The slider, opened with direct against geoshrink at this budget."""
     return Comparison(
         title,
         subjects,
@@ -132,13 +132,13 @@ def comparison(
         "Drag to wipe between any two methods; under each picture its distance to the full run.",
         {o.label: o.group for o in outcomes},
         {pair: amount(value, metric) for pair, value in scores.items()},
-        (label_of(DIRECT, budget), label_of(OURS, budget)),
+        (label_of(DIRECT, budget), label_of(GEOSHRINK, budget)),
     )
 
 
 def charts(outcomes: Sequence[Outcome], budget: int, steps: int) -> list[Section]:
     """Where our methods asked the model; at this budget, what they kept and how outputs turned."""
-    shown = [o for o in outcomes if o.method in GEOSHRINK and o.reports]
+    shown = [o for o in outcomes if o.method in FORMS and o.reports]
     rows = [(o.label, asked(o.reports[0], steps)) for o in shown]
     strips = "Each strip is the solver's grid; a dot is a real model call."
     here = [o for o in shown if o.budget == budget]
@@ -171,12 +171,6 @@ def course(outcomes: Sequence[Outcome], budget: int, what: str, title: str, labe
 
 def middle(budgets: Sequence[int]) -> int:
     return budgets[len(budgets) // 2]
-
-
-def png(image: Any, optimize: bool = True) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", optimize=optimize)
-    return buffer.getvalue()
 
 
 def progress_bar(command: str) -> Any:

@@ -1,0 +1,64 @@
+"""Weights and what is known of them: NAME.safetensors beside NAME.json, which holds its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
+
+
+def find(name: str, folder: str | Path | None) -> Traversable:
+    """Where a model's weights lie: the folder given, the package, the clone's zoo."""
+    places: list[Traversable] = [
+        files("geoshrink_bench.zoo") / "weights",
+        Path(os.environ.get("GEOSHRINK_ZOO") or Path(__file__).parents[4] / "zoo"),
+    ]
+    if folder is not None:
+        places = [Path(folder)]
+    for place in places:
+        if (place / f"{name}.safetensors").is_file():
+            return place
+    looked = " and ".join(str(place) for place in places)
+    raise FileNotFoundError(
+        f"the weights of {name} are not in {looked}: only fruit comes with the package, the others "
+        "are in the zoo/ folder of its repository; clone it, and give zoo.load(name, folder=…)"
+    )
+
+
+def read(
+    name: str, folder: str | Path | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any], Traversable]:
+    """(tensors, facts, the folder they were in), once the tensors have the hash of the facts."""
+    place = find(name, folder)
+    facts = json.loads((place / f"{name}.json").read_text(encoding="utf-8"))
+    blob = (place / f"{name}.safetensors").read_bytes()
+    if hashlib.sha256(blob).hexdigest() != facts["sha256"]:
+        raise ValueError(
+            f"the weights of {name} in {place} are damaged (sha256 differs); get them anew"
+        )
+    return load_tensors(blob), facts, place
+
+
+def save(
+    tensors: dict[str, Tensor],
+    facts: dict[str, Any],
+    folder: Path,
+    dtype: torch.dtype = torch.float16,
+) -> None:
+    """Writes both files of facts["name"]."""
+    folder.mkdir(parents=True, exist_ok=True)
+    blob = save_tensors({k: v.to(dtype).contiguous().cpu() for k, v in tensors.items()})
+    facts = dict(facts, sha256=hashlib.sha256(blob).hexdigest())
+    (folder / f"{facts['name']}.safetensors").write_bytes(blob)
+    (folder / f"{facts['name']}.json").write_text(json.dumps(facts, indent=1) + "\n")

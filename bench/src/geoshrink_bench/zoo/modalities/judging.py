@@ -1,0 +1,78 @@
+"""What is found out about samples, and the usual way to: by classifiers of the same data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..classifier import Classifier
+    from ..model import Model
+    from .base import Data
+
+RECOGNISED = 0.85  # of the rate on real data, which a model must reach
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One number of the samples, the same number of real data, and what is required of it."""
+
+    measured: str
+    samples: float
+    real: float | None = None
+    required: str = ""
+    passes: bool | None = None
+
+
+@dataclass(frozen=True)
+class Samples:
+    """x for these labels; real data, where given; the classifier of each part, by its name."""
+
+    model: Model
+    labels: list[int]
+    x: Any
+    data: Data | None = None
+    classifiers: Mapping[str, Classifier] = field(default_factory=dict)
+
+
+def spread(count: int, among: int) -> list[int]:
+    """Numbers below `among`, evenly apart.
+
+    >>> spread(4, 8)
+    [0, 2, 4, 6]
+    """
+    return [i * among // count for i in range(count)]
+
+
+def recognition(samples: Samples) -> list[Finding]:
+    """The rate at which the classifier of each part names the class that was asked for."""
+    model, findings = samples.model, []
+    for at, (name, classifier) in enumerate(samples.classifiers.items()):
+        right = 0
+        for start in range(0, len(samples.labels), 32):
+            part = slice(start, start + 32)
+            x = samples.x
+            x = tuple(t[part] for t in x) if isinstance(x, tuple) else x[part]
+            said = classifier.predict(model.parts(x)[at])
+            asked = (model.classes[i] for i in samples.labels[part])
+            right += sum(a == meant(b, classifier.classes) for a, b in zip(said, asked))
+        rate, real = right / len(samples.labels), classifier.held_out_accuracy
+        findings.append(
+            Finding(
+                f"recognised as the class asked for, by the {name} classifier",
+                rate,
+                real,
+                f"≥ {RECOGNISED} of real (is {rate / real:.3f})" if real else "",
+                rate >= RECOGNISED * real,
+            )
+        )
+    return findings
+
+
+def meant(asked: str, classes: list[str]) -> str:
+    """The classifier's name for a model's class: of "7 jackson" it knows the digit only."""
+    name = asked if asked in classes else asked.split()[0]
+    if name not in classes:
+        raise ValueError(f"the classifier knows no class {asked!r}; it was trained on other data")
+    return name
