@@ -95,7 +95,7 @@ def test_a_host_from_outside_is_loaded(registered, tmp_path):
     model = tmp_path / "model"
     model.mkdir()
     settings = Settings(str(model), ("red",), steps=12, budgets=(5,))
-    with pytest.raises(ValueError, match=r"holds no painter\.json: it is no painter pipeline"):
+    with pytest.raises(ValueError, match=r"holds no painter\.json: it is not a painter pipeline"):
         run_compare(settings, tmp_path / "page.html", progress=False)
     (model / "painter.json").write_text("{}")
     compared = run_compare(settings, tmp_path / "page.html", progress=False)
