@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from ..hosts import accelerate
+from ..hosts.hooks import Hooks, entrance
 from ..report import Report
 from .pipeline import Loaded
 
@@ -27,24 +27,17 @@ class Watch:
     def __init__(self, denoisers: Sequence[nn.Module], tick: Callable[[int], Any]):
         self.denoisers, self.tick = denoisers, tick
         self.calls, self.seconds = 0, 0.0
-        self._saved: list[tuple[nn.Module, str, Any]] = []
-        self._inside = False
+        self._hooks, self._inside = Hooks(), False
 
     def __enter__(self) -> Watch:
         for module in self.denoisers:
-            compiled = getattr(module, "_compiled_call_impl", None) is not None
-            name = "_compiled_call_impl" if compiled else "_call_impl"
-            self._saved.append((module, name, vars(module).get(name)))
-            vars(module)[name] = partial(self._call, getattr(module, name))
+            self._hooks.place(module, entrance(module), self._on_call)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for module, name, before in reversed(self._saved):
-            vars(module).pop(name, None)
-            if before is not None:
-                vars(module)[name] = before
+        self._hooks.lift()
 
-    def _call(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _on_call(self, module: nn.Module, call: Callable, args: tuple, kwargs: dict) -> Any:
         if self._inside:  # one denoiser calls another: that is its own affair
             return call(*args, **kwargs)
         began, self._inside = now(), True

@@ -27,14 +27,13 @@ from ..outputs import stand_in
 from ..plan import Plan
 from ..report import Report
 from ..run import Run
-from .handle import KEPT, Handle
+from .handle import KEPT, Handle, announced
 from .hooks import Hooks, lift_all
 from .host import Host, is_a
-from .options import check_options
+from .options import check_options, plan_of
 from .signatures import check_shape, named, variables
 from .stack import stack
-from .stages import plan_of, switches
-from .telling import announced
+from .stages import switches
 
 logger = logging.getLogger("geoshrink")
 
@@ -74,16 +73,11 @@ def attach(host: Any, budget: int | None = None, **options: Any) -> Handle:
     def on_loop(original: Callable, given: dict, args: tuple, kwargs: dict) -> Any:
         host: Any = this()
         loop = Loop(inspect.unwrap(original).__code__, given["scheduler_type"], options, host)
-        inner, model = Hooks(), host.ace_step_transformer
+        model = host.ace_step_transformer
         check_shape(type(model).__name__, getattr(model, "decode", None), "decode", DECODE)
-        try:
+        with Hooks() as inner:
             inner.place(model, "decode", named(model.decode, loop.on_decode))
             result = original(*args, **kwargs)
-        finally:  # what an interrupt breaks off in the first is made good in the second
-            try:
-                inner.lift()
-            finally:
-                inner.lift()
         reports.append(announced(loop.report()))
         return result
 
@@ -179,19 +173,16 @@ class Loop:
 
 def call(host: Any, arguments: dict[str, Any], steps: int, seed: int) -> Any:
     """(waves, rate). The pipeline writes files: the waves are taken where it would."""
-    waves, rates, hooks = [], [], Hooks()
-    with tempfile.TemporaryDirectory() as folder:  # for what it writes beside them
+    waves, rates = [], []
+    with tempfile.TemporaryDirectory() as folder, Hooks() as hooks:  # it writes more beside them
 
         def keep(wave: Any, idx: int, *_: Any, sample_rate: int = 48000, **__: Any) -> str:
             waves.append(wave)
             rates.append(sample_rate)
             return f"{folder}/{idx}.wav"
 
-        try:
-            hooks.place(host, "save_wav_file", lambda host, save, args, more: keep(*args, **more))
-            host(infer_step=steps, manual_seeds=[seed], **{"lyrics": "", **arguments})
-        finally:
-            hooks.lift()
+        hooks.place(host, "save_wav_file", lambda host, save, args, more: keep(*args, **more))
+        host(infer_step=steps, manual_seeds=[seed], **{"lyrics": "", **arguments})
     return torch.stack(waves), rates[0]
 
 

@@ -44,6 +44,15 @@ class Hooks:
                 hook.drop(self)
             self.placed = []
 
+    def __enter__(self) -> Hooks:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        try:
+            self.lift()
+        finally:  # what an interrupt breaks off in the first is made good in the second
+            self.lift()
+
 
 class Hook:
     """One method of one object, in its __dict__."""
@@ -136,6 +145,12 @@ def hook_of(owner: Any, name: str) -> Hook | None:
     """The hook that an object's method is under; one in a copied __dict__ is not its own."""
     found = owner.__dict__.get(name)
     return found if isinstance(found, Hook) and found.owner is owner else None
+
+
+def entrance(module: Any) -> str:
+    """The method by which a network is called: outside its hooks, offloading and compilation."""
+    compiled = getattr(module, "_compiled_call_impl", None) is not None
+    return "_compiled_call_impl" if compiled else "_call_impl"
 
 
 def lift_all(owner: Any, name: str) -> None:

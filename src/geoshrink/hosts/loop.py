@@ -24,14 +24,14 @@ from ..plan import Plan
 from ..report import Report
 from ..run import Run
 from .caches import check_hooks
+from .handle import tell
 from .hooks import Hooks
 from .memory import Memory
-from .options import fault, plan_for, warn
+from .options import fault, plan_of, warn
 from .scheduling import read_ahead
 from .stack import running, stack
 from .standins import hollow, shapes
 from .steering import Steering
-from .telling import tell
 
 if TYPE_CHECKING:
     from .seam import Seam
@@ -288,15 +288,9 @@ class Loop:
         if self.plan is not None:
             return Run(self.follow(grid, scheduler))
         self.order, self.total = order, grid.given * order - (order - 1)
-        try:
-            blocks = self.seam.reader.blocks_of(scheduler)
-            if reason is None:
-                self.plan = plan_for(grid, scheduler, self.seam.options, blocks)
-        except ValueError as error:
-            reason = warn(error)
-        if reason is not None:
-            self.notes.append((0, f"{reason}: every stage is queried"))
-        self.plan = self.plan or Plan.of(grid)
+        blocks = self.seam.reader.blocks_of(scheduler)
+        self.plan, note = plan_of(grid, self.seam.options, reason, scheduler, blocks)
+        self.notes += [] if note is None else [(0, note)]
         return Run(self.plan)
 
     def follow(self, grid: Grid, scheduler: Any) -> Plan:

@@ -20,14 +20,12 @@ from torch import Tensor
 
 from ..grid import Grid
 from ..report import Report
-from .handle import KEPT, Handle
+from .handle import KEPT, Handle, announced
 from .hooks import Hooks, hook_of
 from .host import Host, is_a
 from .odeint import Integrated, times_of
-from .options import check_options
+from .options import check_options, plan_of
 from .stack import stack
-from .stages import plan_of
-from .telling import announced
 
 
 def methods_of(kind: type) -> dict[str, Callable]:

@@ -17,7 +17,8 @@ from torch import Tensor
 from ..grid import Grid
 from ..plan import Plan, given_plan
 from ..run import check_options
-from .stages import Wrapped, check_regimes
+from .options import plan_for
+from .stages import Wrapped
 
 logger = logging.getLogger("geoshrink")
 
@@ -106,11 +107,12 @@ def stages_of(
 ) -> tuple[Plan, list[float], str | None]:
     """(plan, times, note) of the runs over these times."""
     check_options(options)
-    if plan is not None:
-        plan = check_regimes(given_plan(plan, {**options, "budget": budget}), Grid.of(times))
+    if plan is None:
+        made = Plan.of(times, budget, **options)
     else:
-        plan = Plan.of(times, budget, **options)
-    return (plan if reason is None else Plan.of(times)), times, reason
+        made = given_plan(plan, {**options, "budget": budget})
+        made = plan_for(Grid.of(times), {"plan": made})
+    return (made if reason is None else Plan.of(times)), times, reason
 
 
 def times_of(

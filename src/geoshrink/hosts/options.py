@@ -10,7 +10,7 @@ from typing import Any
 from ..blocks import Blocks
 from ..grid import Grid
 from ..plan import Plan, check_plan, given_plan
-from .scheduling import is_euler, knows_data, prediction_of
+from .scheduling import FEW_STEPS, is_euler, knows_data, prediction_of
 
 logger = logging.getLogger("geoshrink")
 DEFAULT_SPEEDUP = 3.0
@@ -89,20 +89,48 @@ def fault(options: dict[str, Any], scheduler: Any) -> str | None:
     return None
 
 
-def plan_for(
-    grid: Grid, scheduler: Any, options: dict[str, Any], blocks: Blocks | None = None
-) -> Plan:
-    """The plan of a run over this grid; a ValueError where the options do not fit it."""
-    if (wrong := fault(options, scheduler)) is not None:
-        raise ValueError(wrong)
-    if "plan" in options:
-        return check_plan(options["plan"], grid)
-    if isinstance(options.get("anchors"), (tuple, list)):
-        grid = replace(grid, regimes=())  # switches are noticed, and cost a query each
-    return Plan.of(grid, **{"blocks": blocks, **options})
+def plan_of(
+    grid: Grid,
+    options: dict[str, Any],
+    reason: str | None = None,
+    scheduler: Any = None,
+    blocks: Blocks | None = None,
+) -> tuple[Plan, str | None]:
+    """(plan of a run over this grid, why it queries every stage or None).
+
+    The run has begun: options that do not fit it are reported, not raised. Where a scheduler steps,
+    switches of guidance are noticed when they happen; elsewhere a plan must know them.
+    """
+    if reason is None and scheduler is None and grid.steps <= FEW_STEPS:
+        reason = f"{grid.steps} stages leave nothing to skip"
+    if reason is None:
+        try:
+            if scheduler is None:
+                return plan_for(grid, options), None
+            check_schedulers(options, [scheduler])
+            own = "plan" in options or isinstance(options.get("anchors"), (tuple, list))
+            seen = replace(grid, regimes=()) if own else grid
+            return plan_for(seen, {"blocks": blocks, **options}), None
+        except ValueError as error:
+            reason = warn(error)
+    return Plan.of(grid), f"{reason}: every stage is queried"
 
 
 def warn(error: Exception) -> str:
     """The words of what was asked for and cannot be done in a run that has begun."""
     logger.warning("geoshrink: %s: this run is not accelerated", error)
     return str(error)
+
+
+def plan_for(grid: Grid, options: dict[str, Any]) -> Plan:
+    """The plan of these options for a grid; a ValueError if it was made for another one."""
+    if "plan" not in options:
+        return Plan.of(grid, **options)
+    plan = check_plan(options["plan"], grid)
+    missing = [start for start in grid.regimes if start not in plan.grid.regimes]
+    if missing:
+        raise ValueError(
+            f"guidance switches at stage {missing[0]} of this run, but the plan has the regimes "
+            f"{plan.grid.regimes}: make it for a grid with regimes={grid.regimes}"
+        )
+    return plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,16 +98,6 @@ class Beginning(Recorder):
         raise Begun
 
 
-@contextmanager
-def stepping(scheduler: Any, recorder: Recorder) -> Iterator[None]:
-    hooks = Hooks()
-    try:
-        hooks.place(scheduler, "step", recorder.step)
-        yield
-    finally:
-        hooks.lift()
-
-
 def replaced(result: Any, x: Tensor) -> Any:
     if isinstance(result, tuple):
         return (x, *result[1:])
@@ -131,12 +121,10 @@ class Calls:
         call = {"generator": torch.Generator().manual_seed(self.seed + i)} | self.runs[i]
         if "output_type" in inspect.signature(type(self.pipe).__call__).parameters:
             call = {"output_type": "latent"} | call
-        with (
-            stepping(self.pipe.scheduler, recorder),
-            torch.no_grad(),
-            suppress(Begun),
-            nullcontext() if plan is None else diffusers.attach(self.pipe, plan=plan),
-        ):
+        with Hooks() as hooks, torch.no_grad(), suppress(Begun), ExitStack() as attached:
+            hooks.place(self.pipe.scheduler, "step", recorder.step)
+            if plan is not None:
+                attached.enter_context(diffusers.attach(self.pipe, plan=plan))
             self.pipe(**call)
         return recorder
 

@@ -24,7 +24,7 @@ from ..report import Report
 from .caches import check_caches, check_hooks
 from .entry import enter, leave, seam_of
 from .handle import KEPT
-from .hooks import LOCK, Hooks, hook_of
+from .hooks import LOCK, Hooks, entrance, hook_of
 from .loop import Loop
 from .scheduling import check_step
 from .stack import caller, running
@@ -315,10 +315,8 @@ class Seam:
         try:
             with LOCK:
                 self.here.loop, self.live = loop, [*self.live, loop]
-            for module in denoisers:  # outside hooks, offloading and compilation
-                compiled = getattr(module, "_compiled_call_impl", None) is not None
-                name = "_compiled_call_impl" if compiled else "_call_impl"
-                loop.hooks.place(module, name, self.on_denoiser)
+            for module in denoisers:
+                loop.hooks.place(module, entrance(module), self.on_denoiser)
         except BaseException:
             self.end(loop)
             raise

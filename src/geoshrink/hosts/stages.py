@@ -17,13 +17,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from ..grid import Grid
-from ..plan import Plan, check_plan
+from ..plan import Plan
 from ..report import Report
 from ..run import Run
-from .options import warn
-
-FEW_STAGES = 5
 
 
 class Stages:
@@ -151,7 +147,7 @@ class Wrapped:
     ):
         self.inner, self.make = inner, partial(Stages, plan, times, note, mask, dtype)
         self.each: WeakKeyDictionary[Thread, Stages] = WeakKeyDictionary()
-        self.latest = self.stages
+        self.latest = self.make()
 
     @property
     def stages(self) -> Stages:
@@ -175,34 +171,3 @@ class Wrapped:
 def switches(inside: Sequence[bool]) -> list[int]:
     """The stages at which a condition on the stage turns true or false."""
     return [n for n in range(1, len(inside)) if inside[n] != inside[n - 1]]
-
-
-def plan_of(
-    grid: Grid, options: dict[str, Any], reason: str | None = None
-) -> tuple[Plan, str | None]:
-    """(plan of a run over this grid, why it queries every stage or None).
-
-    The run has begun: options that do not fit its grid are reported, not raised.
-    """
-    if reason is None and grid.steps <= FEW_STAGES:
-        reason = f"{grid.steps} stages leave nothing to skip"
-    if reason is None:
-        try:
-            if "plan" in options:
-                return check_regimes(options["plan"], grid), None
-            return Plan.of(grid, **options), None
-        except ValueError as error:
-            reason = warn(error)
-    return Plan.of(grid), f"{reason}: every stage is queried"
-
-
-def check_regimes(plan: Plan, grid: Grid) -> Plan:
-    """The plan, if it was made for a grid like this one and knows where guidance switches."""
-    check_plan(plan, grid)
-    missing = [start for start in grid.regimes if start not in plan.grid.regimes]
-    if missing:
-        raise ValueError(
-            f"guidance switches at stage {missing[0]} of this run, but the plan has the regimes "
-            f"{plan.grid.regimes}: make it for a grid with regimes={grid.regimes}"
-        )
-    return plan

@@ -18,13 +18,12 @@ from torch import Tensor
 
 from ..grid import Grid
 from ..report import Report
-from .handle import KEPT, Handle
+from .handle import KEPT, Handle, announced
 from .hooks import Hooks, lift_all
 from .host import Host, arguments_of, is_a
-from .options import check_options
+from .options import check_options, plan_of
 from .signatures import check_shape, named
-from .stages import Stages, plan_of, switches
-from .telling import announced
+from .stages import Stages, switches
 
 SAMPLE = ("model", "noise", "steps", "rescale_t")
 INFERENCE = ("model", "x_t", "t")
