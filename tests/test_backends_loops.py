@@ -529,7 +529,10 @@ def test_samplers_that_changed_are_refused():
 
     for host, found in (
         (Renamed(), r"a method _inference_model\(model, x_t, t, …\), found none"),
-        (Other(), r"expected sample\(model, noise, steps.*found sample\(model, noise, cond, num_"),
+        (
+            Other(),
+            r"sample\(model, noise, steps.*found sample\(model, noise, cond, num_",
+        ),
     ):
         with pytest.raises(TypeError, match=found):
             accelerate(host, budget=8)
@@ -635,9 +638,7 @@ def test_a_music_pipeline_that_changed_is_refused():
     host.ace_step_transformer.__dict__["decode"] = lambda x, prompt: x
     with (
         accelerate(host, budget=8),
-        pytest.raises(
-            TypeError, match=r"expected decode\(hidden_states.*found decode\(x, prompt\)"
-        ),
+        pytest.raises(TypeError, match=r"decode\(hidden_states.*found decode\(x, prompt\)"),
     ):
         host()
 

@@ -31,7 +31,7 @@ from .handle import KEPT, Handle, announced
 from .hooks import Hooks, lift_all
 from .host import Host, is_a
 from .options import check_options, plan_of
-from .signatures import check_shape, named, variables
+from .signatures import check_method, named
 from .stack import stack
 from .stages import switches
 
@@ -57,15 +57,7 @@ def knows(host: Any) -> bool:
 
 def attach(host: Any, budget: int | None = None, **options: Any) -> Handle:
     options = check_options(budget, options)
-    name = type(host).__name__
-    check_shape(name, getattr(host, LOOP, None), LOOP, ARGUMENTS)
-    missing = [v for v in VARIABLES if v not in variables(getattr(type(host), LOOP))]
-    if missing:
-        raise TypeError(
-            f"{name} cannot be accelerated: expected variables {', '.join(VARIABLES)} in {LOOP}, "
-            f"found no {', '.join(missing)}; its loop is not the one geoshrink knows: use "
-            "geoshrink.Run in it"
-        )
+    check_method(host, LOOP, ARGUMENTS, VARIABLES)
     lift_all(host, LOOP)
     reports: deque[Report] = deque(maxlen=KEPT)
     hooks, this = Hooks(), weakref.ref(host)
@@ -74,7 +66,7 @@ def attach(host: Any, budget: int | None = None, **options: Any) -> Handle:
         host: Any = this()
         loop = Loop(inspect.unwrap(original).__code__, given["scheduler_type"], options, host)
         model = host.ace_step_transformer
-        check_shape(type(model).__name__, getattr(model, "decode", None), "decode", DECODE)
+        check_method(model, "decode", DECODE)
         with Hooks() as inner:
             inner.place(model, "decode", named(model.decode, loop.on_decode))
             result = original(*args, **kwargs)
@@ -186,11 +178,9 @@ def call(host: Any, arguments: dict[str, Any], steps: int, seed: int) -> Any:
     return torch.stack(waves), rates[0]
 
 
-HOST = Host(
-    "ACE-Step v1",
-    knows,
-    attach,
-    call,
-    show=lambda host, output: ("Sounds", {"waves": output[0], "rate": output[1]}),
-    sets=("infer_step", "manual_seeds", "save_path", "format"),
-)
+def show(host: Any, output: Any) -> tuple[str, dict[str, Any]]:
+    return "Sounds", dict(zip(("waves", "rate"), output))
+
+
+SETS = ("infer_step", "manual_seeds", "save_path", "format")
+HOST = Host("ACE-Step v1", knows, attach, call, show, sets=SETS)

@@ -40,13 +40,9 @@ def call(host: Any, arguments: dict[str, Any], steps: int, seed: int) -> Any:
     return host(**own, **{"enable_pbar": False, **arguments})
 
 
-HOST = Host(
-    "Hunyuan3D",
-    PIPELINE.is_host,
-    attach,
-    call,
-    show=lambda host, meshes: ("Meshes", {"meshes": meshes}),
-    prompt=("image",),
-    beyond=1,
-    idle=1,
-)
+def show(host: Any, meshes: Any) -> tuple[str, dict[str, Any]]:
+    return "Meshes", {"meshes": meshes}
+
+
+IMAGE = ("image",)
+HOST = Host("Hunyuan3D", PIPELINE.is_host, attach, call, show, prompt=IMAGE, beyond=1, idle=1)

@@ -28,12 +28,6 @@ def show(host: Any, output: Any) -> tuple[str, dict[str, Any]]:
 
 
 HOST = Host(
-    "HY-Motion",
-    MOTION.knows,
-    MOTION.attach,
-    call,
-    show,
-    method="generate",
-    prompt=("text",),
+    "HY-Motion", MOTION.knows, MOTION.attach, call, show, method="generate", prompt=("text",),
     sets=("seed_input",),
-)
+)  # fmt: skip

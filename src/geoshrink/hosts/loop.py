@@ -317,13 +317,12 @@ class Loop:
             self.tell()
 
     def tell(self) -> None:
-        """One line says what was done, and a warning if it is not to be trusted. Waits for the
-        device, so it is done when the host's method has ended, where we see that.
+        """Logs what was done, once. It waits for the device, so where we can it is left until the
+        host's method has ended.
         """
-        if self.told:
-            return
-        self.told = True
-        tell(next(iter(self.runs.values())), self.report, self.notes)
+        if not self.told:
+            self.told = True
+            tell(next(iter(self.runs.values())), self.report, self.notes)
 
     def note(self, reason: str) -> None:
         self.notes.append((self.stage, reason))

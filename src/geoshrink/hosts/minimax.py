@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from . import diffusers
-from .host import is_a
+from .host import Host, is_a
 
 
 def knows(host: Any) -> bool:
     return is_a(host, "MiniMaxH3ModularPipeline")
 
 
-HOST = replace(
-    diffusers.HOST,
-    name="MiniMax-H3",
-    knows=knows,
-    load=None,
-    files=(),
-    sets=(*diffusers.HOST.sets, "output"),
-    beyond=1,
-)
+SETS = (*Host.sets, "output")
+HOST = Host("MiniMax-H3", knows, diffusers.attach, sets=SETS, beyond=1)

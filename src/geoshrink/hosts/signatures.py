@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .hooks import Handler
@@ -28,25 +28,17 @@ def by_name(signature: inspect.Signature, args: tuple, kwargs: dict) -> dict[str
     return {**bound.arguments, **extra}
 
 
-def check_shape(owner: str, function: Any, name: str, expected: Iterable[str]) -> None:
-    """Refuses a host whose method is missing, or does not take the arguments we rely on."""
-    expected = list(expected)
-    if not callable(function):
-        raise TypeError(
-            f"{owner} cannot be accelerated: expected a method {name}({', '.join(expected)}, …), "
-            f"found {'none' if function is None else repr(function)}; its loop is not the one "
-            "geoshrink knows: use geoshrink.Run in it"
-        )
-    found = list(inspect.signature(function).parameters)
-    if not set(expected) <= set(found):
-        raise TypeError(
-            f"{owner} cannot be accelerated: expected {name}({', '.join(expected)}, …), found "
-            f"{name}({', '.join(found)}); its loop is not the one geoshrink knows: use "
-            "geoshrink.Run in it"
-        )
-
-
-def variables(function: Callable) -> set[str]:
-    """The names of a function's own variables, decorators left aside."""
-    code = inspect.unwrap(function).__code__
-    return {*code.co_varnames, *code.co_cellvars}
+def check_method(host: Any, name: str, takes: Sequence[str], uses: Sequence[str] = ()) -> None:
+    """Refuses a host whose method is missing, or lacks arguments or variables that we read."""
+    function, expected, found = getattr(host, name, None), f"{name}({', '.join(takes)}, …)", "none"
+    if callable(function):
+        names = list(inspect.signature(function).parameters)
+        code = inspect.unwrap(function).__code__ if uses else None
+        missing = [v for v in uses if code and v not in (*code.co_varnames, *code.co_cellvars)]
+        if set(takes) <= set(names) and not missing:
+            return
+        found = f"no {', '.join(missing)} in it" if missing else f"{name}({', '.join(names)})"
+    raise TypeError(
+        f"{type(host).__name__} cannot be accelerated: expected a method {expected}, found "
+        f"{found}; its loop is not the one geoshrink knows: use geoshrink.Run in it"
+    )

@@ -22,7 +22,7 @@ from .handle import KEPT, Handle, announced
 from .hooks import Hooks, lift_all
 from .host import Host, arguments_of, is_a
 from .options import check_options, plan_of
-from .signatures import check_shape, named
+from .signatures import check_method, named
 from .stages import Stages, switches
 
 SAMPLE = ("model", "noise", "steps", "rescale_t")
@@ -45,9 +45,8 @@ def attach(host: Any, budget: int | None = None, *, stage: str = "slat", **optio
     options = check_options(budget, options)
     samplers = [host] if is_sampler(host) else samplers_of(host, stage)
     for sampler in samplers:
-        check_shape(type(sampler).__name__, getattr(sampler, "sample", None), "sample", SAMPLE)
-        inference = getattr(sampler, "_inference_model", None)
-        check_shape(type(sampler).__name__, inference, "_inference_model", INFERENCE)
+        check_method(sampler, "sample", SAMPLE)
+        check_method(sampler, "_inference_model", INFERENCE)
     reports: deque[Report] = deque(maxlen=KEPT)
     hooks = Hooks()
     for sampler in samplers:
@@ -178,13 +177,5 @@ def show(host: Any, output: Any) -> tuple[str, dict[str, Any]]:
     return "Meshes", {"meshes": meshes, "up": 2}
 
 
-HOST = Host(
-    "TRELLIS",
-    knows,
-    attach,
-    call,
-    show,
-    method="run",
-    prompt=("prompt", "image"),
-    sets=("seed", "formats", "return_latent"),
-)
+PROMPT, SETS = ("prompt", "image"), ("seed", "formats", "return_latent")
+HOST = Host("TRELLIS", knows, attach, call, show, method="run", prompt=PROMPT, sets=SETS)

@@ -11,13 +11,13 @@ knows nothing of acceleration. A saved folder is loaded by FruitPipeline.from_pr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from geoshrink.hosts import diffusers, register_host
+from geoshrink.hosts import Host, diffusers, register_host
 
 from .modalities.pictures import Pictures, picture_of
 from .modalities.sound import Sound
@@ -224,12 +224,7 @@ class ZooPipeline(DiffusionPipeline):
 
 # A prompt of these pipelines is the name of a class.
 register_host(
-    replace(
-        diffusers.HOST,
-        name="zoo",
-        knows=lambda host: isinstance(host, ZooPipeline),
-        prompt=("labels",),
-    )
+    Host("zoo", lambda host: isinstance(host, ZooPipeline), diffusers.attach, prompt=("labels",))
 )
 
 
