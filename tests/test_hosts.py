@@ -82,7 +82,7 @@ def test_a_host_from_outside_is_accelerated(registered):
 
 
 def test_a_host_from_outside_is_compared(registered, tmp_path):
-    given = dict(steps=12, budgets=(5,), progress=False)
+    given: Any = dict(steps=12, budgets=(5,), progress=False)
     compared = compare(Painter(), ["red", "green"], out=tmp_path / "page.html", **given)
     assert {o.method: o.calls for o in compared.outcomes}[GEOSHRINK] == 5
     assert [o.calls for o in compared.outcomes if o.method in (FULL, DIRECT)] == [12, 5]
@@ -106,7 +106,7 @@ def test_what_can_only_be_accelerated_is_called_by_a_function(tmp_path):
     host = Painter()
     with pytest.warns(DeprecationWarning, match="register_host"):
         geoshrink.register_adapter(PAINTER.knows, attach)
-    given = dict(steps=12, budgets=(5,), progress=False, out=tmp_path / "page.html")
+    given: Any = dict(steps=12, budgets=(5,), progress=False, out=tmp_path / "page.html")
     try:
         with pytest.raises(ValueError, match="cannot set the steps of Painter"):
             compare(host, **given)

@@ -33,7 +33,7 @@ logger = logging.getLogger("geoshrink")
 
 
 class Reader(Protocol):
-    """What an adapter knows of its hosts. `method` is the name of the one that loops."""
+    """What the seam asks of a kind of hosts. `method` is the name of the one that loops."""
 
     @property
     def method(self) -> str: ...

@@ -164,7 +164,7 @@ def call(host: Any, arguments: dict[str, Any], steps: int, seed: int) -> Any:
     stages = [name for name in takes if name.endswith("slat_sampler_params")]
     own: dict[str, Any] = {name: {**arguments.get(name, {}), "steps": steps} for name in stages}
     if "formats" in takes:
-        own["formats"] = ["mesh"]
+        own["formats"] = arguments.get("formats", ["mesh"])
     if isinstance(path := arguments.get("image"), str):
         from PIL import Image
 
