@@ -47,6 +47,18 @@ def test_what_is_left_goes_to_the_last_cells_that_skip_anything():
     assert spent(Reserve(9), falling) == {2: 4, 6: 8, 10: 12, 14: 16, 18: 19}  # 1 skips nothing
 
 
+def test_cells_that_skip_nothing_are_not_among_those_left():
+    plan = Plan.of([1 - i / 20 for i in range(21)], anchors=(0, 1, 2, 6, 10, 11, 12))
+    reserve = Reserve(2)
+    for anchor, error, skipped in (
+        (1, 0.3, range(0)),
+        (2, 0.2, range(3, 6)),
+        (6, 0.1, range(7, 10)),
+    ):
+        reserve.observed(plan, anchor, [torch.tensor([error])], skipped)
+    assert reserve.stage == 8  # 6 … 10 and 12 … 20 are left, and so are two queries
+
+
 def test_the_self_check_is_the_mean_over_samples_then_slots():
     reserve = Reserve(1)
     reserve.observed(PLAN, 1, [torch.tensor([0.3])], range(0))

@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from .grid import Grid
+
+MOST = 64  # times a grid is refined
 
 
 def whole(value: object, what: str) -> int:
@@ -42,3 +47,21 @@ def check_coefficients(
         if c is not None and not (is_number(c) and math.isfinite(c)):
             raise ValueError(f"coefficients must be finite, got {c!r}")
     return tuple(None if c is None else float(c) for c in coefficients)
+
+
+def check_data_space(grid: Grid, anchors: Sequence[int]) -> None:
+    for track in grid.tracks:
+        for n in range(grid.steps):
+            b = track.data_map(n)[1]
+            if b == 0 and n not in anchors and track.moves(n):
+                raise ValueError(
+                    f"space='data' cannot predict stage {n}: it starts at σ = {track.sigmas[n]:g}, "
+                    "where the data is"
+                )
+
+
+def check_refine(refine: Any, grid: Grid, space: str) -> None:
+    if isinstance(refine, bool) or not isinstance(refine, int) or not 1 <= refine <= MOST:
+        raise ValueError(f"refine is how many steps replace one, 1 to {MOST}, got {refine!r}")
+    if refine > 1 and space == "output" and any(t.prediction == "v" for t in grid.tracks):
+        raise ValueError("refine with v outputs needs the state: give space='data'")

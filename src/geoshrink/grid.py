@@ -102,6 +102,10 @@ class Grid:
         """T: the effective stages."""
         return len(self.kept)
 
+    def track(self, slot: int) -> Track:
+        """The track of an output slot: its own, or the only one."""
+        return self.tracks[slot if len(self.tracks) > 1 else 0]
+
     @cached_property
     def effective(self) -> dict[int, int]:
         """The caller's stage number → the effective one; dropped stages are missing."""

@@ -10,6 +10,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+HISTORY = ("kernels", "masks", "record", "reserve", "sharding", "slot")
+KINDS = ("meshes", "motions", "sounds")
 MOVED = {
     "geoshrink.theory": "geoshrink_bench.theory",
     "geoshrink.adapters": "geoshrink.hosts",
@@ -17,22 +19,15 @@ MOVED = {
     "geoshrink.universal": "geoshrink.meshes.auto",
     "geoshrink.placement": "geoshrink.meshes.placement",
     "geoshrink.retention": "geoshrink.rules.retention",
-    "geoshrink.slot": "geoshrink.history.slot",
-    "geoshrink.record": "geoshrink.history.record",
     "geoshrink.refining": "geoshrink.history.refinement",
-    "geoshrink.reserve": "geoshrink.history.reserve",
-    "geoshrink.sharding": "geoshrink.history.sharding",
-    "geoshrink.masks": "geoshrink.history.masks",
-    "geoshrink.kernels": "geoshrink.history.kernels",
     "geoshrink.zoo": "geoshrink_bench.zoo",
     "geoshrink.bench": "geoshrink_bench",
     "geoshrink.demo": "geoshrink_bench.demo",
     "geoshrink.comparing": "geoshrink.compare.outcomes",
     "geoshrink.compare.made": "geoshrink.compare.kinds",
     "geoshrink.compare.finite": "geoshrink.compare.likeness",
-    "geoshrink.compare.sounds": "geoshrink_bench.kinds.sounds",
-    "geoshrink.compare.meshes": "geoshrink_bench.kinds.meshes",
-    "geoshrink.compare.motions": "geoshrink_bench.kinds.motions",
+    **{f"geoshrink.{name}": f"geoshrink.history.{name}" for name in HISTORY},
+    **{f"geoshrink.compare.{name}": f"geoshrink_bench.kinds.{name}" for name in KINDS},
 }
 
 

@@ -4,48 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .blocks import PER_SAMPLE, Blocks
-from .checks import check_coefficients
-from .grid import Grid, Track, read_grid
+from .checks import check_coefficients, check_data_space, check_refine
+from .grid import Grid, Track
 from .meshes.paper import certificate, retention_floor
 from .meshes.placement import check_anchors, choose_anchors
+from .methods import METHODS as METHODS
+from .plan_json import VERSION as VERSION
+from .plan_json import decoded, encoded
 from .rules import Rule
 from .rules.retention import check_shared
 from .tracing import bare
 
-VERSION = 1
-MOST = 64  # times a grid is refined
 SPACES = ("output", "data")
-
-#: Named methods: keyword arguments for Plan.of, Run and sample. "geoshrink" is our default, and
-#: "default" its old name. The rest are the rows of the paper's ablation, where "GeoShrink" is
-#: "paper"; it does not say whether its "linear" scales the innovation by λ or keeps it whole
-#: (ω = 1), so both are here.
-METHODS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        name: MappingProxyType(options)
-        for name, options in {
-            "geoshrink": dict(anchors="auto", rule="signed time"),
-            "default": dict(anchors="auto", rule="signed time"),
-            "paper": dict(anchors="geometric", rule="chordal"),
-            "Fixed-Linear": dict(anchors="uniform", rule="linear"),
-            "Fixed-Linear (ω = 1)": dict(anchors="uniform", rule="fixed(1)"),
-            "Geo-Linear": dict(anchors="geometric", rule="linear"),
-            "Geo-Linear (ω = 1)": dict(anchors="geometric", rule="fixed(1)"),
-            "Fixed-Shrink": dict(anchors="uniform", rule="chordal"),
-            "GeoShrink": dict(anchors="geometric", rule="chordal"),
-        }.items()
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -221,17 +200,13 @@ class Plan:
 
     def track(self, slot: int) -> Track:
         """The σ-grid of an output slot: its own, or the only one."""
-        return self.grid.tracks[slot if len(self.grid.tracks) > 1 else 0]
+        return self.grid.track(slot)
 
     @property
     def certificate(self) -> float | None:
         """Γ̂ in stage index, for the meshes the paper certifies: 0, 1, 2, …, T − 1."""
-        canonical = (
-            self.budget >= 4
-            and self.anchors[:3] == (0, 1, 2)
-            and self.anchors[-1] == self.steps - 1
-        )
-        return certificate(self.anchors) if canonical and not self.grid.regimes else None
+        ends = self.anchors[:3] == (0, 1, 2) and self.anchors[-1] == self.steps - 1
+        return certificate(self.anchors) if ends and self.budget > 3 and not self.restarts else None
 
     @property
     def floor(self) -> float:
@@ -239,13 +214,8 @@ class Plan:
 
         A signed rule may keep nothing, and with a single observation the output is held.
         """
-        queried = set(self.anchors)
-        rho = [
-            r
-            for s in range(len(self.grid.tracks))
-            for n, (r, _) in enumerate(self.horizons(s))
-            if n not in queried
-        ]
+        tracks = (zip(self.asked, pairs) for pairs in self._horizons)
+        rho = [r for stages in tracks for asked, (r, _) in stages if not asked]
         return retention_floor(max(rho, default=0.0))
 
     @property
@@ -256,8 +226,7 @@ class Plan:
 
     def to_json(self) -> str:
         """The plan as JSON text, which Plan.from_json reads."""
-        body = asdict(self) | {"rules": [rule.to_json() for rule in self.rules], "version": VERSION}
-        return json.dumps(body)
+        return json.dumps(encoded(self))
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -275,25 +244,7 @@ class Plan:
     @classmethod
     def from_body(cls, body: Any) -> Plan:
         """The plan in what JSON text was decoded to."""
-        if not isinstance(body, Mapping) or "version" not in body:
-            raise ValueError(f"this is not a geoshrink plan: {json.dumps(body)[:60]!r}")
-        body = dict(body)
-        version = body.pop("version")
-        if version != VERSION:
-            raise ValueError(
-                f"this plan has version {version!r}, this geoshrink reads {VERSION}: update it"
-            )
-        try:
-            return cls(
-                grid=read_grid(body.pop("grid")),
-                anchors=tuple(body.pop("anchors")),
-                rules=tuple(Rule(**rule) for rule in body.pop("rules")),
-                coefficients=tuple(c) if (c := body.pop("coefficients")) is not None else None,
-                blocks=Blocks(**body.pop("blocks")),
-                **body,
-            )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"this plan is damaged: {error}") from None
+        return decoded(cls, body)
 
     def __str__(self) -> str:
         rules = ", ".join(dict.fromkeys(str(rule) for rule in self.rules))
@@ -303,24 +254,6 @@ class Plan:
         how = f"{mesh}, {rules}, {self.space} space"
         how += f", refined {self.refine} times" if self.refine > 1 else ""
         return f"{self.budget} of {self.steps} stages ({how})"
-
-
-def check_data_space(grid: Grid, anchors: Sequence[int]) -> None:
-    for track in grid.tracks:
-        for n in range(grid.steps):
-            b = track.data_map(n)[1]
-            if b == 0 and n not in anchors and track.moves(n):
-                raise ValueError(
-                    f"space='data' cannot predict stage {n}: it starts at σ = {track.sigmas[n]:g}, "
-                    "where the data is"
-                )
-
-
-def check_refine(refine: Any, grid: Grid, space: str) -> None:
-    if isinstance(refine, bool) or not isinstance(refine, int) or not 1 <= refine <= MOST:
-        raise ValueError(f"refine is how many steps replace one, 1 to {MOST}, got {refine!r}")
-    if refine > 1 and space == "output" and any(t.prediction == "v" for t in grid.tracks):
-        raise ValueError("refine with v outputs needs the state: give space='data'")
 
 
 def given_plan(plan: Any, others: Mapping[str, Any] | None = None, sigmas: Any = None) -> Plan:

@@ -54,6 +54,7 @@ class RefinedHistory:
     def __init__(self, plan: Plan, *options: Any):
         self.plan, self.times = plan, plan.refine
         self.fine = History(refined_plan(plan), *options)
+        self.fits, self.turning = self.fine.fits, self.fine.turning
         self.forget()
 
     def forget(self) -> None:
@@ -65,24 +66,18 @@ class RefinedHistory:
         return [n // self.times for n in self.fine.seen]
 
     @property
+    def cell(self) -> range:
+        """The stages up to the next anchor, itself included."""
+        first, end = self.fine.cell.start // self.times + 1, -(-self.fine.cell.stop // self.times)
+        return range(first, end) if self.fine.cell else range(0)
+
+    @property
     def slots(self) -> list[Slot]:
         return self.fine.slots
 
     @property
     def bytes(self) -> int:
         return self.fine.bytes
-
-    @property
-    def cell(self) -> range:
-        """The stages up to the next anchor, itself included."""
-        first, end = self.fine.cell.start // self.times + 1, -(-self.fine.cell.stop // self.times)
-        return range(first, end) if self.fine.cell else range(0)
-
-    def fits(self, leaves: Sequence[Tensor]) -> bool:
-        return self.fine.fits(leaves)
-
-    def turning(self) -> Coefficients:
-        return self.fine.turning()
 
     def observe(
         self, stage: int, leaves: Sequence[Tensor], states: Sequence[Tensor | None]
@@ -95,7 +90,7 @@ class RefinedHistory:
         """What the solver receives at the anchor just observed; the output itself at a first one,
         which is held.
         """
-        pairs = zip(leaves, self.means(stage), states)
+        pairs = zip(leaves, self.omega_at(stage), states)
         return [
             leaf if omega is None else self.output(i, stage, omega, x)
             for i, (leaf, omega, x) in enumerate(pairs)
@@ -106,13 +101,10 @@ class RefinedHistory:
     ) -> list[Tensor]:
         if hold:
             return self.fine.predict(stage * self.times, states, hold=True)
-        means = self.means(stage)
+        means = self.omega_at(stage)
         return [self.output(i, stage, w, x) for i, (w, x) in enumerate(zip(means, states))]
 
     def omega_at(self, stage: int) -> Coefficients:
-        return self.means(stage)
-
-    def means(self, stage: int) -> Coefficients:
         """ω̄ of a stage: its refined stages' ω in the shares of their steps; an anchor's first has
         none.
         """
@@ -157,10 +149,7 @@ class RefinedHistory:
         total = sum(weights)
         return [w / total for w in weights] if total else [1 / self.times] * self.times
 
-    def skipped(self, after: int) -> range:
-        cell = self.cell
-        end = cell.stop - self.plan.asked[cell.stop - 1]
-        return range(max(cell.start, after + 1), end)
+    skipped = History.skipped
 
     def leap(self, stages: range, x: Sequence[Tensor]) -> list[Tensor]:
         return self.fine.leap(range(stages.start * self.times, stages.stop * self.times), x)

@@ -57,7 +57,7 @@ def perturbation(grid: Grid, n: int, outputs: Callable[[int], list[Tensor]]) -> 
     moved = [torch.zeros_like(v) for v in held]
     for m in skipped:
         for i, (v, exact) in enumerate(zip(held, outputs(m))):
-            p, g = track_of(grid, i).euler(m)
+            p, g = grid.track(i).euler(m)
             moved[i] = p * moved[i] + g * (v - exact)
     return moved
 
@@ -108,7 +108,7 @@ def fitted_gains(
     if early:
         measured = [np.sqrt(np.square(row).mean()) for row in measured]
     logs = falling([float(np.log(row).mean()) for row in measured])
-    tau = np.asarray(track_of(grid, slot).tau)
+    tau = np.asarray(grid.track(slot).tau)
     progress = np.log(np.maximum(np.abs(tau - tau[0]), 1e-12))
     return np.exp(np.interp(progress, progress[[stages[i] for i in kept]], logs))
 
@@ -133,7 +133,3 @@ def remainder(grid: Grid, n: int) -> Grid:
     tracks = tuple(track.at(range(n, grid.steps + 1)) for track in grid.tracks)
     regimes = tuple(start - n for start in grid.regimes if start > n)
     return Grid(tracks, tuple(range(steps)), steps, regimes, grid.lead, grid.keys)
-
-
-def track_of(grid: Grid, slot: int):
-    return grid.tracks[slot if len(grid.tracks) > 1 else 0]

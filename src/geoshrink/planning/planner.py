@@ -15,7 +15,6 @@ from ..plan import METHODS, Plan
 from ..rules import Rule
 from ..solvers import SOLVERS
 from .cells import CALIBRATED, LINEAR
-from .gains import track_of
 from .runs import Runs
 from .search import Found, Regime, shared, short
 from .space import View
@@ -120,7 +119,7 @@ class Planner:
             first, last = self.grid.spans()[index]
             where = space, first, last, parts, self.solver
             views = [
-                View.of(track_of(self.grid, i), products, *where)
+                View.of(self.grid.track(i), products, *where)
                 for i, products in enumerate(self.profile.grams)
             ]
             prices = [a[first : last + 1] for a in self.importance(early)]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..grid import Grid
-from .gains import gain_stages, track_of
+from .gains import gain_stages
 from .runs import Batch, Kind, Runs
 from .space import between
 
@@ -66,7 +66,7 @@ def rows_between(old: Grid, new: Grid, slot: int) -> Tensor:
     steps = old.steps
     rows = torch.zeros(new.steps + 1, steps + 1, dtype=torch.float64)
     rows[0, 0] = 1.0
-    was, now = (track_of(g, slot).sigmas for g in (old, new))
+    was, now = (g.track(slot).sigmas for g in (old, new))
     for (a, b), (c, d) in zip(old.spans(), new.spans()):
         rows[c + 1 : d + 1, a + 1 : b + 1] = between(was[a:b], now[c:d])
     return rows
