@@ -20,8 +20,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import hypothesis  # noqa: F401  (in memory before the forks)
-import numpy as np  # noqa: F401
+import numpy as np  # noqa: F401  (in memory before the forks)
 import pytest
 import torch  # noqa: F401
 

@@ -103,7 +103,8 @@ class Plan:
         budget        this many
         speedup       the number of stages divided by this, but at least 4
         anchors       these, as stage numbers; or the name of the mesh that places the budget:
-                      "auto" (the default), "sigma", "geometric" (the paper's) or "uniform"
+                      "auto" (the default), "sigma", "geometric" (the paper's), "uniform", or one
+                      that you registered
 
         How the other stages are predicted:
 
@@ -114,8 +115,12 @@ class Plan:
         coefficients  one ω per stage that replaces the rule; None where the rule decides
         refine        Euler steps in place of each of the solver's, 1 to 64
 
-        What the grid is, where sigmas is not a Grid: prediction, alphas, data, regimes, as in
-        Grid.of.
+        What the grid is, where sigmas is not a Grid (as in Grid.of):
+
+        prediction    what the model returns: "flow" (dx/dσ), "epsilon", "sample" or "v"
+        alphas        α of x = α·x₀ + σ·ε, unless it is a flow: "vp", "ve", "flow", or one per σ
+        data          the σ at which x is data, for flows that do not end at 0
+        regimes       stages at which the model changes: each is queried, no prediction crosses it
         """
         grid = Grid.of(sigmas, prediction=prediction, alphas=alphas, data=data, regimes=regimes)
         several = isinstance(rule, Iterable) and not isinstance(rule, str)

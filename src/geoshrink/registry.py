@@ -20,16 +20,17 @@ class Registry(dict[str, Item]):
         self.what, self.kind = what, kind
 
     def add(self, item: Any) -> None:
-        if not issubclass(item if isinstance(item, type) else type(item), self.kind):
+        given = item if isinstance(item, type) else type(item)
+        if not issubclass(given, self.kind):
             place = self.kind.__module__.rpartition(".")[0]
             raise TypeError(
                 f"register_{self.what} takes a {place}.{self.kind.__name__}, got {item!r}"
             )
-        name = getattr(item, "name", None)
+        name: Any = getattr(item, "name", None)
         if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9+-]*", name):
             raise ValueError(
                 f"a {self.what}'s name is of small letters, digits, + and hyphens, not {name!r}"
             )
         if name in self:
             raise ValueError(f"{self.what} {name!r} is already registered: choose another name")
-        self[name] = item
+        self[name] = item  # type: ignore[assignment]

@@ -36,11 +36,13 @@ class Run:
             x = x + (sigmas[n + 1] - sigmas[n]) * v
         print(run.report)
 
-    `x` is needed only with space="data". Takes what Plan.of takes, or a plan: a Plan, the path of
-    its JSON file, or plan= with the contents as a dict. Stage 0 starts a new run. What the plan did
-    not foresee (a stage off the grid, a changed shape, another `regime`) runs the model, restarts
-    the history where it must, and is counted and reported.
+    `x` is needed only with space="data". Stage 0 starts a new run. What the plan did not foresee (a
+    stage off the grid, a changed shape, another `regime`) runs the model, restarts the history
+    where it must, and is counted and reported.
 
+    sigmas  σ_0 … σ_T, one sequence or a structure of them; a Grid; or the plan
+    budget  how many stages query the model
+    plan    a Plan, the path of its JSON file, or the contents as a dict
     mask    a boolean (or 0/1) tensor that broadcasts against the output, or one per slot (a dict
             where the output is one): which coordinates the statistics see (all are predicted); a
             sample of which they see nothing is held, and its run is doubtful
@@ -49,6 +51,22 @@ class Run:
             the statistics are added up over it, once per anchor
     reserve so many of the budget's queries (without a budget: further ones) are kept in hand and
             spent where the self-check is worst (history/reserve.py)
+
+    How the plan is made, where none is given (as in Plan.of):
+
+    speedup       in place of a budget: the number of stages divided by this, but at least 4
+    anchors       the stages to query; or the mesh that places the budget: "auto" (the default),
+                  "sigma", "geometric" (the paper's), "uniform", or one that you registered
+    rule          how much of the latest change is kept: "signed time" (the default), "chordal"
+                  (the paper's), "hold", …, a Rule, or one per anchor
+    space         "output" predicts what the solver receives, "data" the data
+    blocks        geoshrink.Blocks(…): which coordinates share one ω; default: those of a sample
+    coefficients  one ω per stage that replaces the rule; None where the rule decides
+    refine        Euler steps in place of each of the solver's, 1 to 64
+    prediction    what the model returns: "flow" (dx/dσ, the default), "epsilon", "sample" or "v"
+    alphas        α of x = α·x₀ + σ·ε, unless it is a flow: "vp", "ve", "flow", or one per σ
+    data          the σ at which x is data, for flows that do not end at 0
+    regimes       stages at which the model changes: each is queried, no prediction crosses it
     """
 
     def __init__(

@@ -41,20 +41,42 @@ def sample(
 
         x0 = sample(velocity, noise, sigmas, budget=10)
 
-    Without budget, speedup, anchors or plan every stage is queried: the plain solver. `options` are
-    those of Plan.of (speedup, anchors, rule, space, blocks, refine, prediction, alphas, data,
-    regimes …).
+    Without budget, speedup, anchors or plan every stage is queried: the plain solver.
 
-    plan          a Plan, the path of its JSON file, or the contents as a dict; instead of `options`
     velocity      what the solver integrates, after guidance. For structured x (tuple, list, dict)
                   it gets and returns the same structure, and a structure of σ where there are
-                  several σ-grids.
-    solver        "euler", "ab2", "heun" (two evaluations a stage) or "dpm++2m"
+                  several σ-grids
+    x             the noise, or the state at σ_0
+    sigmas        σ_0 … σ_T, one sequence or a structure of them; or a Grid
+    budget        how many stages query the model
+    plan          a Plan, the path of its JSON file, or the contents as a dict; it holds the grid
+                  and leaves nothing else to choose
+    solver        "euler", "ab2", "heun" (two evaluations a stage), "dpm++2m", or one that you
+                  registered
+    mask          which coordinates the statistics see: a boolean tensor, or one per part of x
+    dtype         the statistics are accumulated in this precision or better
     callback      called as callback(stage, x) after every stage; without it Euler crosses a skipped
                   cell in one update, which is the same up to rounding
+    progress      show a progress bar, which needs tqdm
     with_report   return (x, report)
     reserve       queries kept in hand for where the self-check is worst (history/reserve.py)
     group         a process group (True: the default one) that x is sharded over
+
+    How the plan is made, where none is given (as in Plan.of):
+
+    speedup       in place of a budget: the number of stages divided by this, but at least 4
+    anchors       the stages to query; or the mesh that places the budget: "auto" (the default),
+                  "sigma", "geometric" (the paper's), "uniform", or one that you registered
+    rule          how much of the latest change is kept: "signed time" (the default), "chordal"
+                  (the paper's), "hold", …, a Rule, or one per anchor
+    space         "output" predicts what the solver receives, "data" the data
+    blocks        geoshrink.Blocks(…): which coordinates share one ω; default: those of a sample
+    coefficients  one ω per stage that replaces the rule; None where the rule decides
+    refine        Euler steps in place of each of the solver's, 1 to 64
+    prediction    what the model returns: "flow" (dx/dσ, the default), "epsilon", "sample" or "v"
+    alphas        α of x = α·x₀ + σ·ε, unless it is a flow: "vp", "ve", "flow", or one per σ
+    data          the σ at which x is data, for flows that do not end at 0
+    regimes       stages at which the model changes: each is queried, no prediction crosses it
     """
     if solver not in SOLVERS:
         raise ValueError(f"unknown solver {solver!r}; choose one of {', '.join(SOLVERS)}")

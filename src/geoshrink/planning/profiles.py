@@ -99,14 +99,21 @@ class Profile(Runs):
         return measured(self, velocity, noise, budgets, target, quiet)
 
     def curve(self, budgets: Sequence[int] | None = None, target: str = RUN) -> Curve:
-        """Predicted quality against budget, of plans and of the meshes that need no profile."""
+        """Predicted quality against budget, of plans and of the meshes that need no profile.
+
+        budgets   those of the rows; default: up to half of the stages
+        target    "run" or "flow", as in plan()
+        """
         check_target(target, None, self.solver)
         return Curve.of(self, budgets, target)
 
     def resample(self, sigmas: Any, **options: Any) -> Profile:
         """The profile on another grid of the same model: another number of steps or shift.
 
-        Options are those of Grid.of. No prediction of such a profile is called measured.
+        No prediction of such a profile is called measured.
+
+        sigmas    the other grid, σ_0 … σ_T, or a Grid
+        options   prediction, alphas, data, regimes: what the grid is, as in Grid.of
         """
         return resampled(self, Grid.of(sigmas, **options))
 

@@ -70,9 +70,12 @@ def profile(
     perturbed         the number of stages at which the gains are measured
     target            "run": plans are tried for closeness to the full run. "flow": to the exact
                       flow, for four more full runs and without the limit of ten
-    solver            "euler", "ab2" or "dpm++2m": the solver that the plans are for
+    solver            "euler", "ab2", "dpm++2m" or one that you registered: what the plans are for
     quiet             print neither the cost nor a progress bar
-    options           prediction, alphas, data, regimes: as in Grid.of
+    prediction        what the model returns: "flow" (dx/dσ), "epsilon", "sample" or "v"
+    alphas            α of x = α·x₀ + σ·ε, unless it is a flow: "vp", "ve", "flow", or one per σ
+    data              the σ at which x is data, for flows that do not end at 0
+    regimes           stages at which the model changes: each is queried
     """
     grid = Grid.of(sigmas, **options)
     pairs = batches_of(velocity, noise)
