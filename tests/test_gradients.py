@@ -250,6 +250,18 @@ def test_torch_func(name, way):
     assert torch.allclose(dual.tangent, (wanted * tangent).sum())
 
 
+def test_the_grid_of_a_transform_may_be_a_tensor():
+    x, w = noise(2, 4), matrix()
+    grid = torch.tensor(SIGMAS, dtype=F64)
+
+    def run(sigmas):
+        return lambda x: sample(field(w), x, sigmas, BUDGET, dtype=F64)
+
+    tangents = [jvp(run(sigmas), (x,), (x,))[1] for sigmas in (SIGMAS, grid)]
+    assert torch.equal(*tangents)
+    assert torch.equal(jacrev(run(grid))(x), jacrev(run(SIGMAS))(x))
+
+
 @pytest.mark.parametrize("solver", ["euler", "ab2", "heun", "dpm++2m"])
 def test_vmap_of_every_solver_in_low_precision(solver):
     xs, w = noise(3, 2, 4).bfloat16(), matrix().bfloat16()

@@ -106,6 +106,12 @@ def test_a_plan_leaves_no_options():
         accelerate(host, 8, plan=PLAN, rule="hold", denoisers=[host.transformer])
 
 
+@pytest.mark.parametrize("given", ["transformer", 5])
+def test_denoisers_that_are_no_list_are_quoted(given):
+    with pytest.raises(TypeError, match=repr(given)):
+        accelerate(pipe(), 8, denoisers=given)
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000], ids=["lists", "dicts"])
 def test_json_nested_too_deep_is_no_plan(text):
     assert sys.getrecursionlimit() < 100_000

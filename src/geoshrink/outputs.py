@@ -142,7 +142,7 @@ def stand_in(leaf: Tensor) -> Tensor:
 def flatten_sigmas(sigmas: Any) -> list[list[float]]:
     """The σ-grids in a structure, in the order of the output's leaves; a grid is numbers."""
     if isinstance(sigmas, Tensor):
-        sigmas = sigmas.detach().double().cpu().numpy()
+        sigmas = np.array(sigmas.detach().tolist())  # numpy() fails in transforms of torch.func
     if hasattr(sigmas, "__array__"):
         values = np.asarray(sigmas, dtype=np.float64)
         if values.ndim != 1:

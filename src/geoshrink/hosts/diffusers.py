@@ -115,6 +115,8 @@ def find_denoisers(host: Any) -> list[nn.Module]:
 
 
 def named(host: Any, denoisers: Sequence[str | nn.Module]) -> list[nn.Module]:
+    if isinstance(denoisers, str) or not isinstance(denoisers, Sequence):
+        raise TypeError(f"denoisers are a list of modules or names, got {denoisers!r}")
     known, found = parts(host), []
     for item in denoisers:
         module = known.get(item) if isinstance(item, str) else item
