@@ -430,6 +430,12 @@ def test_other_outputs_are_refused(output, message):
         (f"{MODULE}:never", ["--device", "gpu"], "unknown device 'gpu'"),
         (f"{MODULE}:never", ["--out", "EMPTY"], "is a folder: name a file"),
         (f"{MODULE}:never", ["--out", "EMPTY/blank.txt/x.html"], "cannot be written"),
+        pytest.param(  # where nobody can write, root neither
+            f"{MODULE}:never",
+            ["--out", "/proc/x.html"],
+            "/proc/x.html cannot be written",
+            marks=pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here"),
+        ),
     ],
 )
 def test_bad_arguments_are_explained(model, arguments, message, capsys, tmp_path):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,11 +107,16 @@ def check_device(device: str | None) -> None:
 
 
 def check_out(out: Path) -> None:
-    """The file can be written, as far as can be told without writing."""
+    """The file can be written: tried, since permissions say little of /proc, or to root."""
     if out.is_dir():
         raise ValueError(f"{out} is a folder: name a file, like {out / 'index.html'}")
     above = next(p for p in out.absolute().parents if p.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):
+    if not above.is_dir():
         raise ValueError(f"{out} cannot be written: {above} is not a writable folder")
-    if out.exists() and not os.access(out, os.W_OK):
-        raise ValueError(f"{out} cannot be written: the file there is read-only")
+    try:
+        if out.exists():
+            out.open("ab").close()
+        else:
+            tempfile.TemporaryFile(dir=above).close()
+    except OSError as error:
+        raise ValueError(f"{out} cannot be written: {error.strerror}") from None
