@@ -386,7 +386,9 @@ def test_a_metric_without_its_package_is_skipped_with_the_reason(tmp_path, monke
     monkeypatch.setitem(sys.modules, "point_cloud_utils", None)
     case = trellis()
     compared = compare(case.host, **case.given, steps=8, budgets=(4,), out=tmp_path / "x.html")
-    assert any("Surface CD² skipped: point_cloud_utils is missing" in w for w in compared.warnings())
+    assert any(
+        "Surface CD² skipped: point_cloud_utils is missing" in w for w in compared.warnings()
+    )
     assert "cannot be compared with direct" in compared.verdict()[0]
     assert all(row[5] is None for row in compared.table().rows)
     html = (tmp_path / "x.html").read_text("utf-8")
