@@ -154,3 +154,8 @@ METHODS: dict[str, Make] = {
     "MeanCache (equal spacing)": plain(MeanCache),
     "VDE": plain(VDE),
 }
+
+
+def register_method(name: str, kind: Callable[..., Method]) -> None:
+    """Adds a rival by a name: its class, whose arguments are its options, or an Entry."""
+    METHODS[name] = kind if isinstance(kind, Entry) else plain(kind)

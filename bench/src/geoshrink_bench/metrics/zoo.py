@@ -11,6 +11,15 @@ from .measured import Scores as Scores
 from .video import PSNR as PSNR
 from .video import SSIM as SSIM
 
+#: Metrics that others have added, by the name of the model.
+ADDED: dict[str, list[Measured]] = {}
+
+
+def register_metric(model: str, measured: Measured) -> None:
+    """Adds a metric to those of a model of the zoo; suites can name it, and "all" has it."""
+    recipe_of(model)
+    ADDED.setdefault(model, []).append(measured)
+
 
 def metrics_of(model: str, chosen: str | Sequence[str] = "plain") -> list[Measured]:
     """ "plain" (the first of each part), "all", or those of these names that the model has."""
@@ -18,6 +27,7 @@ def metrics_of(model: str, chosen: str | Sequence[str] = "plain") -> list[Measur
     every = recipe.modality.metrics()
     for part, name in enumerate(recipe.classifiers):
         every += recognised(name, part)
+    every += ADDED.get(model, [])
     if chosen == "all":
         return every
     if chosen == "plain":
