@@ -424,6 +424,7 @@ def test_other_outputs_are_refused(output, message):
         (f"{MODULE}:never", ["--prompts-file", "EMPTY/blank.txt"], "holds no prompts"),
         (f"{MODULE}:never", ["--prompts-file", "EMPTY/none.txt"], "No such file"),
         (f"{MODULE}:never", ["--kwargs", "{"], "--kwargs is not JSON"),
+        (f"{MODULE}:never", ["--kwargs", "[" * 100_000], "--kwargs is not JSON"),
         (f"{MODULE}:never", ["--kwargs", "[1]"], "--kwargs must be a JSON object"),
         (f"{MODULE}:never", ["--kwargs", '{"timesteps": [1]}'], "leave out 'timesteps'"),
         (f"{MODULE}:never", ["--dtype", "fp8"], "unknown dtype 'fp8'"),

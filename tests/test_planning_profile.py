@@ -323,6 +323,7 @@ def flipped(text: str) -> str:
     "harm, message",
     [
         (lambda text: text[: len(text) // 2], "is not a geoshrink profile, or it is damaged"),
+        (lambda text: "[" * 100_000, "is not a geoshrink profile, or it is damaged"),
         (lambda text: "{}", "is not a geoshrink profile"),
         (lambda text: text.replace('profile": 2', 'profile": 3'), "has version 3, .* update"),
         (flipped, r"damaged \(its sha256 is another one\): profile again"),

@@ -90,7 +90,7 @@ def read_prompts(path: Path) -> list[str]:
 def read_kwargs(text: str, option: str = "--kwargs") -> dict[str, Any]:
     try:
         kwargs = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{option} is not JSON: {error}; got {text!r}") from None
     if not isinstance(kwargs, dict):
         raise ValueError(f'{option} must be a JSON object like {{"eta": 0.5}}, got {text!r}')

@@ -61,7 +61,7 @@ def read(kind: type[Kind], file: str | Path, whole: bool = True) -> Kind:
     try:
         body = json.loads(Path(file).read_text(encoding="utf-8"))
         version = body[KIND]
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
         raise ValueError(f"{file} is not a geoshrink profile, or it is damaged") from None
     if version not in VERSIONS:
         raise ValueError(
