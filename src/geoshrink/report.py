@@ -47,7 +47,8 @@ class Report:
     forwards    how often a network really ran in the loop: every call of each of the denoisers, so
                 two for branches of guidance that are calls of their own, for the pair of an order-2
                 solver, for a ControlNet and its U-Net. Calls outside the loop (an inversion before
-                it, a callback's own) are not in it. None where nobody counts: Run and sample()
+                it, a callback's own) are not in it. None where nobody counts: Run and
+                sample(), but that counts Heun's calls of velocity
     blind       how many samples the mask hides altogether: nothing is known of them
     floor       the least ω of a stage with an innovation, where the rules promise one
     """

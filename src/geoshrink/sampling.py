@@ -204,7 +204,9 @@ class HeunLoop(Loop):
             return first
         more = [(n, f"second evaluation: {reason}") for n, reason in second.reasons]
         reasons = tuple(sorted([*first.reasons, *more]))
-        return replace(first, reasons=reasons, bytes_held=first.bytes_held + second.bytes_held)
+        held = first.bytes_held + second.bytes_held
+        forwards = first.evaluations + second.evaluations
+        return replace(first, reasons=reasons, bytes_held=held, forwards=forwards)
 
     def stage(self, n: int) -> None:
         here = self.output(self.run, n, self.x, n)
