@@ -29,8 +29,8 @@ from .hooks import Hooks
 from .memory import Memory
 from .options import fault, plan_of, warn
 from .scheduling import read_ahead
+from .signatures import hollow, shapes
 from .stack import running, stack
-from .standins import hollow, shapes
 from .steering import Steering
 
 if TYPE_CHECKING:

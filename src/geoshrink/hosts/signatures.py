@@ -1,4 +1,4 @@
-"""What the methods of a host take, and whether its code is the one that we know."""
+"""What the methods of a host take and return, and whether its code is the one that we know."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch import Tensor
+
+from ..outputs import children
 from .hooks import Handler
 
 
@@ -42,3 +45,24 @@ def check_method(host: Any, name: str, takes: Sequence[str], uses: Sequence[str]
         f"{type(host).__name__} cannot be accelerated: expected a method {expected}, found "
         f"{found}; its loop is not the one geoshrink knows: use geoshrink.Run in it"
     )
+
+
+def shapes(value: Any, dtypes: bool = True) -> Any:
+    """The shapes (and dtypes) of all tensors in a value, and which numbers are zero, hashable."""
+    if isinstance(value, Tensor):
+        return tuple(value.shape), value.dtype if dtypes else None
+    if isinstance(value, (bool, int, float)):
+        return bool(value)
+    split = children(value)
+    return None if split is None else tuple(shapes(part, dtypes) for part in split[0])
+
+
+def hollow(value: Any) -> Any:
+    """What a skipped call returns: the value with ones that take no memory in place of tensors."""
+    if isinstance(value, Tensor):
+        return value.new_ones(()).expand(value.shape)
+    split = children(value)
+    if split is None:
+        return value
+    parts = [hollow(part) for part in split[0]]
+    return split[1](parts)(parts)

@@ -136,16 +136,8 @@ class Wrapped:
     `report` is that of this thread's latest run; in a thread that made none, of the latest of all.
     """
 
-    def __init__(
-        self,
-        inner: Callable[..., Any],
-        plan: Plan,
-        times: Sequence[float],
-        note: str | None,
-        mask: Any,
-        dtype: torch.dtype,
-    ):
-        self.inner, self.make = inner, partial(Stages, plan, times, note, mask, dtype)
+    def __init__(self, inner: Callable[..., Any], *stages: Any):
+        self.inner, self.make = inner, partial(Stages, *stages)
         self.each: WeakKeyDictionary[Thread, Stages] = WeakKeyDictionary()
         self.latest = self.make()
 
