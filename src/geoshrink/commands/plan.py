@@ -16,7 +16,7 @@ from ..compare import Settings, read_kwargs, read_prompts
 from ..compare.inputs import check_device
 from ..compare.pipeline import load as load_host
 from ..files import write_whole
-from ..hosts import diffusers
+from ..hosts.host import call_pipeline
 from ..hosts.profiling import profile_pipeline
 from ..planning import Profile
 from ..planning.runs import check_target
@@ -117,7 +117,7 @@ def of_pipeline(args: argparse.Namespace) -> Profile:
         kwargs=read_kwargs(args.kwargs or "{}"),
     )
     loaded = load_host(settings)
-    if loaded.way is not diffusers.HOST:
+    if loaded.way.call is not call_pipeline:
         raise ValueError(
             f"{loaded.kind} is not called as a diffusers pipeline is: profile the model itself, "
             "with geoshrink.profile(velocity, noise, sigmas)"
