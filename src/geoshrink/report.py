@@ -103,7 +103,7 @@ class Report:
     @property
     def self_check(self) -> float | None:
         """The mean self-check of the anchors; the first two of each slot are too close to count."""
-        return late_errors(self.stages)
+        return late_errors((s.slot, s.error) for s in self.stages)
 
     @property
     def doubtful(self) -> bool:
@@ -132,14 +132,13 @@ class Report:
         return line if as_many else f"{line}; {self.forwards} forwards"
 
     def __str__(self) -> str:
-        facts = [f"{size(self.bytes_held)} held"]
-        if self.certificate is not None:
-            certified = f"Γ̂ in stage index {self.certificate:.2f}"
-            if self.floor is not None:
-                certified += f" (floor {retention_floor(self.certificate):.3f})"
-            facts.insert(0, certified)
+        facts = []
         if self.floor is not None:
-            facts.insert(0, f"retention floor on this grid {self.floor:.3f}")
+            facts.append(f"retention floor on this grid {self.floor:.3f}")
+        if self.certificate is not None:
+            promised = f" (floor {retention_floor(self.certificate):.3f})" if facts else ""
+            facts.append(f"Γ̂ in stage index {self.certificate:.2f}{promised}")
+        facts.append(f"{size(self.bytes_held)} held")
         lines = [self.summary(), f"plan: {self.plan}"]
         if self.regimes:
             spans = pairwise((0, *self.regimes, self.steps))
@@ -161,23 +160,21 @@ class Report:
 
 def self_check(record: Record) -> float | None:
     """What the report would say, from the errors alone."""
-    return late_errors(
-        Stage(n, slot, 0.0, True, error=mean(error))
-        for n, row in record.errors.items()
-        for slot, error in enumerate(row)
-    )
+    rows = (enumerate(row) for row in record.errors.values())
+    return late_errors((slot, mean(error)) for row in rows for slot, error in row)
 
 
 def is_doubtful(check: float | None) -> TypeGuard[float]:
     return check is not None and check > DOUBTFUL
 
 
-def late_errors(stages: Iterable[Stage]) -> float | None:
-    errors: dict[int, list[float]] = {}
-    for stage in stages:
-        if stage.error is not None:
-            errors.setdefault(stage.slot, []).append(stage.error)
-    late = [error for own in errors.values() for error in own[2:]]
+def late_errors(errors: Iterable[tuple[int, float | None]]) -> float | None:
+    """The mean of (slot, error), without the first two of each slot."""
+    slots: dict[int, list[float]] = {}
+    for slot, error in errors:
+        if error is not None:
+            slots.setdefault(slot, []).append(error)
+    late = [error for own in slots.values() for error in own[2:]]
     return sum(late) / len(late) if late else None
 
 

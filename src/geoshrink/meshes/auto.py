@@ -22,6 +22,7 @@ import numpy as np
 
 from ..grid import Grid
 from . import sigma
+from .path import cheapest_pairs
 from .placement import share_budget
 from .registry import Mesh, Placed
 
@@ -74,8 +75,15 @@ def mesh(tau: tuple[float, ...], budget: int, shape: Shape) -> tuple[int, ...]:
     if len(allowed) == budget:
         return tuple(allowed.tolist())
     line, square = (m[allowed][:, [*allowed, len(y) - 1]] for m in moments(y, growth))
-    places = cheapest(y[allowed], line, square, budget)
-    return tuple(allowed[places].tolist())
+    here = y[allowed]
+
+    def costs(k: int) -> np.ndarray:
+        """e² of the cells from k: (j, l), with e = square + (y_k − y_j)·line."""
+        span = here[k] - here[:k, None] if k else FIRST
+        return np.atleast_2d(square[k, k + 1 :] + span * line[k, k + 1 :]) ** 2
+
+    _, places = cheapest_pairs(costs, len(allowed), budget)[-1]
+    return tuple(allowed[[*places]].tolist())
 
 
 def even_stages(density: np.ndarray, count: int) -> np.ndarray:
@@ -99,33 +107,6 @@ def moments(y: np.ndarray, growth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     cells = [np.cumsum(np.diff(y) * ahead**power, axis=1) for power in (1, 2)]
     line, square = (np.pad(cell, ((0, 0), (1, 0))) * growth for cell in cells)
     return line, square
-
-
-def cheapest(y: np.ndarray, line: np.ndarray, square: np.ndarray, budget: int) -> list[int]:
-    """The cheapest anchors: an exact shortest path over the two latest, j and k.
-
-    e = square + (y_k − y_j)·line; both are (k, l), where l is a stage or the end.
-    """
-    stages = len(y)
-    reached = np.full((stages, stages + 1), np.inf)  # (k, l)
-    reached[0, 1:] = (square[0, 1:] + FIRST * line[0, 1:]) ** 2
-    back = []
-    for _ in range(budget - 1):
-        following = np.full_like(reached, np.inf)
-        before = np.zeros(reached.shape, dtype=np.int64)
-        for k in range(1, stages):
-            errors = square[k, k + 1 :] + (y[k] - y[:k, None]) * line[k, k + 1 :]
-            total = reached[:k, k, None] + errors**2
-            before[k, k + 1 :] = total.argmin(0)
-            following[k, k + 1 :] = total.min(0)
-        reached = following
-        back.append(before)
-    end = stages
-    anchors = [k := int(reached[:, end].argmin())]
-    for before in reversed(back):
-        k, end = int(before[k, end]), k
-        anchors.append(k)
-    return anchors[::-1]
 
 
 def place(grid: Grid, budget: int) -> Placed:

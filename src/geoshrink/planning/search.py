@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..meshes.path import cheapest_pairs
 from .cells import PAIR_RULES, Cells, Pairs
 from .space import View
 
@@ -66,7 +67,11 @@ class Regime:
         """The cheapest 1, 2, … anchors; on long grids no more than the budget."""
         if not self.exact and self.exact_for(rules) and len(rules) == 1:
             slots = [Pairs(view, price) for view, price in zip(self.views, self.importance)]
-            found = cheapest_pairs(slots, self.stages, rules, min(budget or COARSE, self.stages))
+            found = cheapest_pairs(
+                lambda k: torch.stack([s.costs(k, *rules) for s in slots]).sum(0).float().numpy(),
+                self.stages,
+                min(budget or COARSE, self.stages),
+            )
             return [Found(cost, anchors, (*rules,) * len(anchors)) for cost, anchors in found]
         missing = [rule for rule in rules if rule not in self.tables]
         if missing:
@@ -173,36 +178,3 @@ def shared(parts: Sequence[Sequence[float]], budget: int) -> tuple[int, ...]:
             "anchors"
         )
     return best[budget][1]
-
-
-def cheapest_pairs(
-    slots: Sequence[Pairs], stages: int, rules: Sequence[str], most: int
-) -> list[tuple[float, tuple[int, ...]]]:
-    """[(cost, anchors)] for 1 … most anchors, each cell with the cheaper of the rules. Exact."""
-    reached = torch.full((most, stages, stages), torch.inf)  # (b − 1, k, j)
-    back = torch.zeros((most, stages, stages), dtype=torch.int16)
-    ended = torch.full((most,), torch.inf)
-    last = torch.zeros((most, 2), dtype=torch.int64)
-    reached[0, 0, 0] = 0.0
-    for k in range(stages):
-        past, deep = max(k, 1), min(most, k + 1)
-        each = [torch.stack([s.costs(k, rule) for s in slots]).sum(0) for rule in rules]
-        costs = torch.stack(each).amin(0).float()  # (j, l)
-        total = reached[:deep, k, :past, None] + costs
-        value, j = total.min(1)  # (b, l)
-        better = value[:, -1] < ended[:deep]
-        ended[:deep] = torch.where(better, value[:, -1], ended[:deep])
-        ends = torch.stack([torch.full_like(j[:, -1], k), j[:, -1]], 1)
-        last[:deep] = torch.where(better[:, None], ends, last[:deep])
-        further = min(deep, most - 1)
-        reached[1 : further + 1, k + 1 :, k] = value[:further, :-1]
-        back[1 : further + 1, k + 1 :, k] = j[:further, :-1].to(torch.int16)
-    found = []
-    for b in range(most):
-        k, j = last[b].tolist()
-        anchors = [k]
-        for layer in range(b, 0, -1):
-            anchors.append(j)
-            k, j = j, int(back[layer, k, j])
-        found.append((float(ended[b]), tuple(reversed(anchors))))
-    return found
