@@ -63,7 +63,7 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
     elif isinstance(node, ast.Constant) and isinstance(node.value, int):
         yield from (ast.Constant(node.value + 1), ast.Constant(node.value - 1))
     elif isinstance(node, ast.Constant) and isinstance(node.value, float):
-        yield from (ast.Constant(node.value * 1.5), ast.Constant(node.value / 2))
+        yield from (ast.Constant(node.value * 1.5 or 1.0), ast.Constant(node.value / 2 or -1.0))
     elif isinstance(node, ast.Slice) and (node.lower or node.upper):
         yield with_(node, lower=None, upper=None)
     elif isinstance(node, ast.Return) and node.value is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -208,10 +207,7 @@ def test_a_host_is_told_by_functions():
 
 
 def test_the_self_check_leaves_out_the_first_two_errors_of_every_slot():
-    stages: Any = [
-        SimpleNamespace(slot=slot, error=error)
-        for slot, errors in enumerate([(9.0, 5.0, 1.0, 3.0), (7.0, 7.0, 2.0)])
-        for error in errors
-    ]
-    assert late_errors(stages) == 2.0
-    assert late_errors(stages[:2]) is None
+    slots = enumerate([(9.0, 5.0, 1.0, 3.0), (7.0, 7.0, 2.0)])
+    errors = [(slot, error) for slot, own in slots for error in own]
+    assert late_errors(errors) == 2.0
+    assert late_errors(errors[:2]) is None
