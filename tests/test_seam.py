@@ -14,7 +14,14 @@ import logging
 import re
 import weakref
 from collections.abc import Callable
-from pipes import (
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from geoshrink import Blocks, Grid, Handle, Plan, accelerate
+from tiny_pipelines import (
     BUDGET,
     EARLY,
     STEPS,
@@ -30,13 +37,6 @@ from pipes import (
     reported,
     tiny,
 )
-from typing import Any
-
-import pytest
-import torch
-from torch import Tensor, nn
-
-from geoshrink import Blocks, Grid, Handle, Plan, accelerate
 
 d: Any = pytest.importorskip("diffusers")
 image: Any = pytest.importorskip("hosts.image")

@@ -8,18 +8,6 @@ forward calls are the evaluations themselves.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pipes import (
-    EARLY,
-    accelerated,
-    after,
-    call,
-    counted,
-    intercepted,
-    marks,
-    received,
-    reported,
-    tiny,
-)
 from typing import Any
 
 import numpy as np
@@ -41,6 +29,18 @@ from schedulers import (
     Make,
     flow,
     replayed,
+)
+from tiny_pipelines import (
+    EARLY,
+    accelerated,
+    after,
+    call,
+    counted,
+    intercepted,
+    marks,
+    received,
+    reported,
+    tiny,
 )
 
 d: Any = pytest.importorskip("diffusers")

@@ -6,12 +6,13 @@ EARLY skips the stages 4 … 10: what is changed behind stage 6 is met by the sk
 from __future__ import annotations
 
 from collections.abc import Callable
-from pipes import EARLY, STEPS, accelerated, after, call, counted, reported, tiny
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+
+from tiny_pipelines import EARLY, STEPS, accelerated, after, call, counted, reported, tiny
 
 d: Any = pytest.importorskip("diffusers")
 schedulers: Any = pytest.importorskip("test_seam_schedulers")

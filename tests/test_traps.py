@@ -12,7 +12,17 @@ import functools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from pipes import (
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import oracle
+from geoshrink import Plan, accelerate
+from geoshrink.outputs import children
+from tiny_pipelines import (
     BUDGET,
     EARLY,
     STEPS,
@@ -27,16 +37,6 @@ from pipes import (
     sampled,
     tiny,
 )
-from typing import Any
-
-import numpy as np
-import pytest
-import torch
-from torch import Tensor, nn
-
-import oracle
-from geoshrink import Plan, accelerate
-from geoshrink.outputs import children
 
 d: Any = pytest.importorskip("diffusers")
 guiders: Any = pytest.importorskip("diffusers.guiders")
