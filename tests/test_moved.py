@@ -51,7 +51,7 @@ def test_a_part_of_a_moved_package_is_not_loaded_twice():
     from geoshrink_bench.zoo import recipes
 
     with pytest.warns(DeprecationWarning, match=r"geoshrink\.zoo"):
-        from geoshrink.zoo import recipes as old
+        old = importlib.import_module("geoshrink.zoo.recipes")
     assert old is recipes
 
 
