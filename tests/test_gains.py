@@ -7,6 +7,7 @@ import torch
 from geoshrink import Grid
 from geoshrink.planning.gains import (
     check_stages,
+    falling,
     fitted_gains,
     gain_stages,
     heard,
@@ -72,3 +73,9 @@ def test_the_rest_of_a_grid():
     rest = remainder(grid, 10)
     assert rest.steps == rest.given == 20 and rest.regimes == (10,)
     assert rest.tracks[0].sigmas == grid.tracks[0].sigmas[10:]
+
+
+def test_neighbours_that_rise_are_averaged_until_none_does():
+    assert falling([3.0, 1.0, 2.0, 0.0]) == [3.0, 1.5, 1.5, 0.0]
+    assert falling([2.0, 1.0, 4.0]) == pytest.approx([7 / 3] * 3)  # the pool of two rises above 2
+    assert falling([1.0, 1.0]) == [1.0, 1.0] and falling([]) == []

@@ -542,3 +542,14 @@ def test_the_horizon_is_taken_from_the_dropped_grid():
     plain = Plan.of([1, 0.8, 0.5, 0.2, 0], anchors=[0, 1])
     assert thin.horizons() == plain.horizons()
     assert plain.horizons()[2] == approx((2.25, 1.5))  # (0.35 − 0.8)/(−0.2), (0.5 − 0.8)/(−0.2)
+
+
+def test_a_grid_is_its_own():
+    grid = Grid.of([1.0, 0.5, 0.0])
+    assert Grid.of(grid) is grid
+
+
+def test_a_slot_has_its_own_track_or_the_only_one():
+    one, two = Grid.of([1.0, 0.5, 0.0]), Grid.of(([1.0, 0.5, 0.0], [1.0, 0.7, 0.0]))
+    assert one.track(0) is one.track(3) is one.tracks[0]
+    assert [two.track(0), two.track(1)] == list(two.tracks)

@@ -893,3 +893,9 @@ def test_a_repr_can_be_evaluated():
         Rule.of("beta-kappa(1, 2)"),
     ):
         assert eval(repr(rule), {"Rule": Rule}) == rule
+
+
+def test_rounding_makes_no_negative_turning():
+    """cos θ may come out a little above 1."""
+    near = Statistics(*(torch.tensor([t], dtype=torch.float64) for t in (1.0, 1.0, 1.0 + 1e-12)))
+    assert turning(Rule(), near).item() == 0.0
