@@ -553,3 +553,10 @@ def test_a_slot_has_its_own_track_or_the_only_one():
     one, two = Grid.of([1.0, 0.5, 0.0]), Grid.of(([1.0, 0.5, 0.0], [1.0, 0.7, 0.0]))
     assert one.track(0) is one.track(3) is one.tracks[0]
     assert [two.track(0), two.track(1)] == list(two.tracks)
+
+
+def test_the_data_may_be_at_either_end_of_a_flow_and_not_inside():
+    assert [Grid.of([2.0, 3.0, 4.0], data=d).tracks[0].data for d in (2.0, 4.0)] == [2.0, 4.0]
+    for sigmas, inside in (([2.0, 3.0, 4.0], 3.0), ([2.0, 0.5, 0.0], 1.0)):
+        with pytest.raises(ValueError, match=f"data={inside} is not where the grid"):
+            Grid.of(sigmas, data=inside)
