@@ -31,3 +31,10 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def grad_mode():
+    """A test that interrupts torch, or drops a generator inside no_grad(), may leave it switched."""
+    yield
+    torch.set_grad_enabled(True)
