@@ -35,6 +35,6 @@ def one_thread():
 
 @pytest.fixture(autouse=True)
 def grad_mode():
-    """A test that interrupts torch, or drops a generator inside no_grad(), may leave it switched."""
+    """A test that interrupts torch, or drops a generator inside no_grad(), may leave it off."""
     yield
     torch.set_grad_enabled(True)
