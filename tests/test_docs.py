@@ -43,3 +43,12 @@ def test_the_page_of_the_tree_is_current():
     command = [sys.executable, str(ROOT / "scripts/architecture.py"), "--check"]
     made = subprocess.run(command, capture_output=True, text=True)
     assert made.returncode == 0, made.stdout
+
+
+def test_as_many_pipelines_are_tested_as_the_pages_say():
+    pytest.importorskip("diffusers")
+    from hosts.check import all_pipelines
+
+    count = len(all_pipelines())
+    for page in ("README.md", "docs/pipelines.md"):
+        assert f"{count} pipelines" in (ROOT / page).read_text(encoding="utf-8")
