@@ -564,7 +564,7 @@ def test_a_scheduler_that_is_not_known_is_reported(caplog):
     with accelerate(pipe, anchors=EARLY, denoisers=["net"]) as handle:
         pipe.scheduler = Other()
         assert torch.equal(pipe(), plain)
-        assert handle.report is not None and not handle.report.predicted
+        assert handle.report is not None and handle.report.summary() == "not accelerated"
         assert "not accelerated: Other.step(velocity, t, x)" in handle.report.reasons[0][1]
         assert "not accelerated" in caplog.text
         pipe.scheduler = image.flow()

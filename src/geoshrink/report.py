@@ -126,6 +126,8 @@ class Report:
 
     def summary(self) -> str:
         """One line: 10 + 1 of 50 stages exact, 39 predicted."""
+        if not self.steps:
+            return "not accelerated"
         count = f"{len(self.queried)}" + (f" + {len(self.extra)}" if self.extra else "")
         line = f"{count} of {self.steps} stages exact, {len(self.predicted)} predicted"
         as_many = self.forwards in (None, self.evaluations)

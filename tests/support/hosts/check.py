@@ -127,8 +127,10 @@ def check(name: str, build: Builder, budget: int = 5) -> Outcome:
     rounds, report, reports = counter.stop(), handle.report, handle.reports
     expect(same(first, run(pipe, kwargs)), "a second accelerated run differs")
     expect(all(bool(t.isfinite().all()) for t in first if t.is_floating_point()), "not finite")
-    if report is None:
+    if report is None or not report.steps:
         outcome.summary = "no scheduler.step: untouched"
+        outcome.reasons = () if report is None else tuple(reason for _, reason in report.reasons)
+        expect(bool(outcome.reasons), "untouched, no reason")
         expect(same(plain, first), "untouched, but different")
     else:
         outcome.summary = "; ".join(dict.fromkeys(r.summary() for r in reports))
