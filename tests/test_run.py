@@ -1225,6 +1225,7 @@ def test_one_bad_sample_at_one_anchor(at, poison, signed):
         wanted = values[n] if n in ANCHORS else foretold(values, seen, n, signed=signed)
         assert close(out[n][1], wanted[1]), n
     assert any("not finite" in reason for _, reason in run.report.reasons)
+    assert run.report.doubtful and "not finite" in str(run.report.doubt)
 
 
 # The output, not the innovation: neither the first anchor nor the one after is mistaken.

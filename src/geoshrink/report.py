@@ -13,6 +13,7 @@ from torch import Tensor
 from .history import Record, on_host
 from .meshes import retention_floor
 
+NOT_FINITE = "the model's output was not finite: its history restarts"
 DOUBTFUL = 0.4
 ADVICE = "do not trust this run; give it a larger budget or less guidance"
 ADVICE_BLIND = "do not trust this run; give it a mask that shows some of every sample, or none"
@@ -118,6 +119,8 @@ class Report:
         """Why the result is not to be trusted, and what to do."""
         if self.blind:
             return f"self-check unknown: {ADVICE_BLIND}"
+        if self.predicted and any(why == NOT_FINITE for _, why in self.reasons):
+            return "an output was not finite: look at the model before the budget"
         check = self.self_check
         return f"self-check {check:.0%} on average: {ADVICE}" if is_doubtful(check) else None
 
@@ -188,7 +191,7 @@ def not_finite(record: Record) -> list[tuple[int, str]]:
         innovations = [flag for flag in record.usable[stage] if flag is not None]
         usable = all(flag.is_meta or bool(flag.all()) for flag in innovations)
         if not fine:
-            reasons.append((stage, "the model's output was not finite: its history restarts"))
+            reasons.append((stage, NOT_FINITE))
         elif before and not usable:
             reasons.append((stage, "the change since the last anchor overflows: it is not kept"))
         before = fine
