@@ -35,6 +35,9 @@ TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "report": (("report.py", "history/record.py"), ("test_report.py",)),
     "rules": (("rules",), ("test_rules.py", "test_retention.py")),
     "gains": (("planning/gains.py",), ("test_gains.py",)),
+    "plan": (("plan.py",), ("test_plan.py", "test_inputs.py")),
+    "run": (("run.py",), ("test_run.py", "test_reserve.py")),
+    "history": (("history/slot.py", "history/cell.py"), ("test_run.py", "test_sampling.py")),
     "solvers": (("solvers",), ("test_solvers.py",)),
     "files": (("files.py", "moved.py", "registry.py"), ("test_files.py", "test_moved.py")),
 }
