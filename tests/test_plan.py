@@ -731,3 +731,46 @@ def test_an_exact_plan_reads_like_one_too():
     # Was: "every stage: budget 60 exceeds the 50 stages anchors, signed chordal, output space".
     assert "stages anchors" not in str(Plan.of(LINE, 60))
     assert "stage anchors" not in str(Plan.of(LINE))
+
+
+# --- what mutants taught -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("anchors", "certified"),
+    [
+        ((0, 1, 2, 4, 9), 5 / 2),
+        ((0, 1, 2, 9), 7.0),
+        ((0, 1, 9), None),
+        ((0, 2, 4, 9), None),
+        ((0, 1, 2, 4, 8), None),
+    ],
+)
+def test_only_the_paper_s_meshes_are_certified(anchors, certified):
+    plan = Plan.of([1 - i / 10 for i in range(11)], anchors=anchors)
+    assert plan.certificate == certified
+
+
+def test_the_floor_of_a_plan_that_skips_nothing_is_one():
+    assert Plan.of([1.0, 0.5, 0.0]).floor == 1.0
+
+
+def test_coefficients_of_one_s_own_promise_no_floor():
+    grid, anchors = [1 - i / 6 for i in range(7)], (0, 1, 2, 5)
+    given: Any = dict(anchors=anchors, rule="chordal")
+    assert Plan.of(grid, **given).keeps_floor
+    own: Any = [None, None, None, 0.1, 0.1, None]
+    assert not Plan.of(grid, coefficients=own, **given).keeps_floor
+    assert Plan.of(grid, coefficients=[None] * 6, **given).keeps_floor
+
+
+@pytest.mark.parametrize("space", ["output", "data"])
+def test_tables_have_the_weights_of_every_cell(space):
+    grid = Grid.of([1 - i / 8 for i in range(9)])
+    plan = Plan.of(grid, anchors=(0, 1, 2, 5), space=space)
+    weights = plan.tables[0][2]
+    track = grid.tracks[0]
+    for first, end in ((2, 5), (5, 8)):
+        wanted = track.euler_weights(range(first + 1, end), space == "data")[1]
+        assert weights[first + 1 : end].tolist() == list(wanted)
+    assert weights[[0, 1, 2, 5]].tolist() == [0.0] * 4

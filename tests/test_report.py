@@ -14,7 +14,7 @@ from torch import Tensor
 
 import oracle
 from geoshrink import Plan, Report, Rule, Run, sample
-from geoshrink.report import Stage
+from geoshrink.report import Stage, size
 
 F64 = torch.float64
 
@@ -409,3 +409,10 @@ def test_the_first_two_self_checks_of_each_slot_do_not_count():
     assert checked([9.0, 9.0, 0.1], [9.0, 9.0, 0.3, 0.5]).self_check == pytest.approx(0.3)
     assert checked([9.0, 9.0]).self_check is None and not checked([9.0, 9.0]).doubtful
     assert checked([0.0, 0.0, 0.6]).doubtful and not checked([9.0, 0.6, 0.2]).doubtful
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(999, "999 bytes"), (1000, "1.0 kB"), (2_500_000, "2.5 MB")]
+)
+def test_sizes_are_in_units_of_a_thousand(count, words):
+    assert size(count) == words
