@@ -1,4 +1,4 @@
-"""The README's lines for the exact flow, as they stand there, on models of the zoo.
+"""The lines of docs/results.md for the exact flow, as they stand there, on models of the zoo.
 
     python benchmarks/flow_lines.py --out benchmarks/flow_lines.md     # minutes on a CPU
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = ["--models", *args.models] if args.models else []
     asked = " ".join(["--samples", str(args.samples), *chosen])
     where = torch.cuda.get_device_name() if args.device.startswith("cuda") else "a CPU"
-    lines = ["# The exact flow, by the README's lines", ""]
+    lines = ["# The exact flow, by the lines of docs/results.md", ""]
     lines += [f"Made by `python benchmarks/flow_lines.py {asked}` on {where}.", ""]
     lines += ["\n".join((__doc__ or "").splitlines()[4:]).strip(), ""]
     lines += [f"| {HEAD} |", "|---|" + "--:|" * HEAD.count("|")]
