@@ -4,6 +4,7 @@ grid.
 
 from . import moved
 from .blocks import Blocks as Blocks
+from .correction import Correction as Correction
 from .grid import Grid as Grid
 from .hosts import Handle as Handle
 from .hosts import Host as Host

@@ -14,7 +14,10 @@ from torch import Tensor
 
 from .blocks import PER_SAMPLE, Blocks
 from .checks import check_coefficients, check_data_space, check_refine
+from .clock import CLOCKS, Clock
+from .correction import Correction
 from .grid import Grid, Track
+from .meshes.auto import progress
 from .meshes.paper import certificate, retention_floor
 from .meshes.placement import check_anchors, choose_anchors
 from .methods import METHODS as METHODS
@@ -40,6 +43,10 @@ class Plan:
     mesh          how the anchors were found, in words
     refine        Euler steps in place of each of the solver's; only an anchor's first step is exact
                   (history/refinement.py)
+    correct       how a skipped cell is put right at the anchor that ends it (correction.py), or
+                  None
+    clock         in what ρ, λ and the interpolation are measured: "sigma", or "mesh" for the auto
+                  mesh's y
     """
 
     grid: Grid
@@ -50,6 +57,8 @@ class Plan:
     blocks: Blocks = PER_SAMPLE
     mesh: str = "explicit"
     refine: int = 1
+    correct: Correction | None = None
+    clock: str = "sigma"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "anchors", check_anchors(self.anchors, self.grid))
@@ -74,6 +83,8 @@ class Plan:
                 check_shared(rule)
         if not isinstance(self.mesh, str):
             raise ValueError(f"mesh says in words how the anchors were found, got {self.mesh!r}")
+        object.__setattr__(self, "correct", Correction.of(self.correct))
+        check_clock(self.clock, self.grid)
 
     @classmethod
     def of(
@@ -88,6 +99,8 @@ class Plan:
         blocks: Blocks | None = None,
         coefficients: Sequence[float | None] | None = None,
         refine: int = 1,
+        correct: Correction | bool | str | float | None = None,
+        clock: str = "sigma",
         prediction: str = "flow",
         alphas: str | Sequence[float] | None = None,
         data: float | None = None,
@@ -114,6 +127,10 @@ class Plan:
         blocks        geoshrink.Blocks(…): which coordinates share one ω; default: those of a sample
         coefficients  one ω per stage that replaces the rule; None where the rule decides
         refine        Euler steps in place of each of the solver's, 1 to 64
+        correct       True: put a skipped cell right at the anchor that ends it, at no further call;
+                      a gain ("half", "linear", "gaussian" or a number) or a Correction says how
+        clock         distances between stages are measured in "sigma" or in the auto mesh's
+                      coordinate ("mesh")
 
         What the grid is, where sigmas is not a Grid (as in Grid.of):
 
@@ -132,7 +149,18 @@ class Plan:
             rules *= len(chosen)
         coefficients = None if coefficients is None else tuple(coefficients)
         blocks = PER_SAMPLE if blocks is None else blocks
-        return cls(grid, chosen, tuple(rules), coefficients, space, blocks, mesh, refine)
+        return cls(
+            grid,
+            chosen,
+            tuple(rules),
+            coefficients,
+            space,
+            blocks,
+            mesh,
+            refine,
+            Correction.of(correct),
+            clock,
+        )
 
     @property
     def steps(self) -> int:
@@ -170,15 +198,27 @@ class Plan:
         """(ρ, λ) of every stage as the plan predicts it; (0, 0) where it can only hold."""
         return list(self._horizons[slot if len(self.grid.tracks) > 1 else 0])
 
+    def clock_of(self, slot: int) -> Clock:
+        """In what the distances of an output slot are measured."""
+        return self._clocks[slot if len(self.grid.tracks) > 1 else 0]
+
+    @cached_property
+    def _clocks(self) -> list[Clock]:
+        if self.clock == "sigma":
+            return [Clock(track.sigmas) for track in self.grid.tracks]
+        levels = [track.levels or () for track in self.grid.tracks]
+        tau = ([sigma / (alpha + sigma) for alpha, sigma in each] for each in levels)
+        return [Clock(tuple(progress(times).tolist())) for times in tau]
+
     @cached_property
     def _horizons(self) -> list[tuple[tuple[float, float], ...]]:
-        def pair(track: Track, n: int, seen: tuple[int, ...]) -> tuple[float, float]:
+        def pair(clock: Clock, n: int, seen: tuple[int, ...]) -> tuple[float, float]:
             k, j = seen[:2]
-            return track.horizon(n, k, j), track.reach(n, k, j)
+            return clock.horizon(n, k, j), clock.reach(n, k, j)
 
         return [
             tuple(pair(t, n, h) if len(h) > 1 else (0.0, 0.0) for n, h in enumerate(self.history))
-            for t in self.grid.tracks
+            for t in self._clocks
         ]
 
     @cached_property
@@ -258,6 +298,8 @@ class Plan:
         mesh = self.mesh if self.mesh.startswith("every stage") else f"{self.mesh} anchors"
         how = f"{mesh}, {rules}, {self.space} space"
         how += f", refined {self.refine} times" if self.refine > 1 else ""
+        how += f", corrected ({self.correct})" if self.correct is not None else ""
+        how += ", clock: mesh" if self.clock == "mesh" else ""
         return f"{self.budget} of {self.steps} stages ({how})"
 
 
@@ -287,6 +329,16 @@ def given_plan(plan: Any, others: Mapping[str, Any] | None = None, sigmas: Any =
     if sigmas is not None:
         check_plan(plan, Grid.of(sigmas))
     return plan
+
+
+def check_clock(clock: Any, grid: Grid) -> None:
+    if clock not in CLOCKS:
+        raise ValueError(f"unknown clock {clock!r}; choose one of {', '.join(CLOCKS)}")
+    if clock == "mesh" and any(track.levels is None for track in grid.tracks):
+        raise ValueError(
+            "clock='mesh' needs the noise levels of the grid: pass data=0.0 or data=1.0 for a "
+            "flow grid within [0, 1], or alphas for other outputs"
+        )
 
 
 def check_plan(plan: Plan, grid: Grid) -> Plan:

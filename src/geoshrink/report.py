@@ -34,6 +34,7 @@ class Stage:
     turning: float | None = None  # sin²θ (anchors with an innovation)
     error: float | None = None  # self-check: ‖predicted − exact‖/‖exact‖ (anchors with a history)
     worst_error: float | None = None  # the same, of the worst sample
+    correction: float | None = None  # how far the cell before was put right: ‖d‖/‖z‖ (anchors)
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,9 @@ class Report:
             spans = pairwise((0, *self.regimes, self.steps))
             lines.append("regimes: stages " + ", ".join(f"{a}–{b - 1}" for a, b in spans))
         lines.append("; ".join(facts))
-        lines += ["  anchor       σ   sin²θ  self-check   then skipped, ω"]
+        corrected = any(s.correction is not None for s in self.stages)
+        column = "  corrected" if corrected else ""
+        lines += [f"  anchor       σ   sin²θ  self-check{column}   then skipped, ω"]
         for slot in sorted({s.slot for s in self.stages}):
             own = [s for s in self.stages if s.slot == slot]
             if slot:
@@ -157,7 +160,8 @@ class Report:
             for i, anchor in enumerate(own):
                 if anchor.exact:
                     cell = [s.omega for s in own[i + 1 : next_exact(own, i)]]
-                    lines.append(anchor_line(anchor, [w for w in cell if w is not None]))
+                    kept = [w for w in cell if w is not None]
+                    lines.append(anchor_line(anchor, kept, corrected))
         if self.doubt:
             lines.append(f"  {self.doubt}")
         return "\n".join(lines + [f"  stage {n}: {reason}" for n, reason in self.reasons])
@@ -215,10 +219,12 @@ def row(record: Record, n: int, slot: int) -> Stage | None:
     if n in record.omega and n not in record.turning:
         omega = record.omega[n][slot]
         source = record.source[n]
-        rho = track.horizon(n, *source) if len(source) == 2 else None
+        clock = record.plan.clock_of(slot)
+        rho = clock.horizon(n, *source) if len(source) == 2 else None
         return Stage(n, slot, sigma, False, 0.0 if omega is None else mean(omega), rho)
     if n in record.turning:
         turn, errors = record.turning[n][slot], record.errors.get(n)
+        moved = (record.corrections.get(n) or {slot: None})[slot]
         return Stage(
             n,
             slot,
@@ -227,6 +233,7 @@ def row(record: Record, n: int, slot: int) -> Stage | None:
             turning=None if turn is None else mean(turn),
             error=None if errors is None else mean(errors[slot]),
             worst_error=None if errors is None else largest(errors[slot]),
+            correction=None if moved is None else mean(moved),
         )
     return Stage(n, slot, sigma, True) if n in record.queried or n in record.extra else None
 
@@ -251,13 +258,16 @@ def next_exact(stages: list[Stage], i: int) -> int:
     return next((k for k in range(i + 1, len(stages)) if stages[k].exact), len(stages))
 
 
-def anchor_line(s: Stage, cell: list[float]) -> str:
+def anchor_line(s: Stage, cell: list[float], corrected: bool = False) -> str:
     turn = "      –" if s.turning is None else f"{s.turning:7.3f}"
     check = "          –" if s.error is None else f"{100 * s.error:10.2f}%"
     skipped = "  –"
     if cell:
         low, high = f"{min(cell):.2f}", f"{max(cell):.2f}"
         skipped = f"{len(cell):3d}   {low}" + ("" if low == high else f"–{high}")
+    if corrected:
+        moved = "–" if s.correction is None else f"{100 * s.correction:.2f}%"
+        check += f" {moved:>10}"
     return f"  {s.stage:6d} {s.sigma:7.4f} {turn} {check}   {skipped}"
 
 

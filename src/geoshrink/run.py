@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .checks import whole
 from .history import (
+    Corrector,
     Record,
     RefinedHistory,
     Reserve,
@@ -21,10 +22,15 @@ from .history import (
     history_of,
     kind_of,
     on_host,
+    refined_plan,
 )
 from .outputs import flatten, keys_of, structure
 from .plan import Plan, given_plan
 from .report import Report, self_check
+from .solvers import SOLVERS
+from .solvers.response import Path as Place
+from .solvers.response import Response, response_of
+from .track import Track
 
 
 class Run:
@@ -51,6 +57,9 @@ class Run:
             the statistics are added up over it, once per anchor
     reserve so many of the budget's queries (without a budget: further ones) are kept in hand and
             spent where the self-check is worst (history/reserve.py)
+    solver  what your loop does with the outputs, "euler" (x + Δσ·v; DDIM for other predictions than
+            "flow") or a registered one: cells are corrected only where it is known. Euler's outputs
+            carry the correction; a loop that calls run.with_state gets the corrected x, too
 
     How the plan is made, where none is given (as in Plan.of):
 
@@ -63,6 +72,9 @@ class Run:
     blocks        geoshrink.Blocks(…): which coordinates share one ω; default: those of a sample
     coefficients  one ω per stage that replaces the rule; None where the rule decides
     refine        Euler steps in place of each of the solver's, 1 to 64
+    correct       True: put a skipped cell right at the anchor that ends it, at no further call; a
+                  gain or a geoshrink.Correction says how
+    clock         distances between stages are measured in "sigma" or "mesh", the auto mesh's y
     prediction    what the model returns: "flow" (dx/dσ, the default), "epsilon", "sample" or "v"
     alphas        α of x = α·x₀ + σ·ε, unless it is a flow: "vp", "ve", "flow", or one per σ
     data          the σ at which x is data, for flows that do not end at 0
@@ -79,6 +91,7 @@ class Run:
         dtype: torch.dtype = torch.float32,
         reserve: int = 0,
         group: Any = None,
+        solver: str | None = None,
         **options: Any,
     ):
         self._reserve = Reserve(reserve)
@@ -103,6 +116,10 @@ class Run:
             )
         self.mask, self.dtype, self.group = check_mask(mask), dtype, check_group(group)
         self._history = history_of(self.plan, self.mask, dtype, self.group)
+        if solver is not None and solver not in SOLVERS:
+            raise ValueError(f"unknown solver {solver!r}; choose one of {', '.join(SOLVERS)}")
+        self._why: str | None = None  # cells are not corrected, where the plan says they are
+        self.know(solver)
         self._record = Record(self.plan)
         self._reported: tuple[Record, tuple[int, ...], Report] | None = None
         self.reset()
@@ -129,6 +146,40 @@ class Run:
     def self_check(self) -> float | None:
         """The report's, without the rest of it. Reads the device, once."""
         return self_check(on_host(self._record, ["errors"]))
+
+    def know(
+        self,
+        solver: str | Sequence[Response] | None,
+        levels: Sequence[Track] | None = None,
+        why: str | None = None,
+    ) -> None:
+        """Says what solver the outputs go to, so that cells can be corrected.
+
+        solver   the name of one of ours, or the response of each slot's solver; None: not known
+        levels   the tracks that say what an output says about the data; default: the plan's own
+        why      the reason that stands in the report where the solver is None
+        """
+        plan, self._why, self._history.corrector = self.plan, None, None
+        if plan.correct is None or plan.exact:
+            return
+        try:
+            self._history.corrector = corrector_of(plan, solver, levels, why)
+        except ValueError as error:
+            self._why = f"cells are not corrected: {error}"
+
+    @property
+    def corrects(self) -> bool:
+        """Whether cells are corrected in this run."""
+        return self._history.corrector is not None
+
+    def stored(self, slot: int) -> tuple[Place, ...]:
+        """Where a slot's solver has the tensors that a correction moves."""
+        corrector = self._history.corrector
+        return () if corrector is None else corrector.response(slot).stored
+
+    def leave_cell(self, reason: str) -> None:
+        """The open cell is not corrected at its end: the state is not what the solver made it."""
+        self._history.uncorrected = reason
 
     def reset(self) -> None:
         """Forgets every tensor. The report of the latest run stays until the next one begins."""
@@ -160,6 +211,8 @@ class Run:
         if n == 0 or self._fresh or (self._done and 0 <= n < self.steps - 1):
             self.reset()
             self._record, self._fresh = Record(self.plan), False
+            if self._why is not None:
+                self._record.fall_back(0, self._why)
         stage = self.plan.grid.effective.get(n)
         if regime is not None and self._regime is not None and regime != self._regime:
             self._restart(n, f"the regime changed from {self._regime!r} to {regime!r}")
@@ -182,17 +235,45 @@ class Run:
             return self._fall_back(n, "an anchor before this stage was never run")
         return stage == self._reserve.stage and self._fall_back(n, self._reserve.reason)
 
+    def with_state(
+        self, n: int, evaluate: Callable[[], Any], x: Any, *, regime: Hashable = None
+    ) -> tuple[Any, Any]:
+        """(the output of stage n, the state to step from): x, but for the correction of a cell."""
+        n = whole(n, "a stage number")
+        try:
+            if not self.queries(n, x, regime=regime):
+                return self.predict(n, x), x
+            output = evaluate()
+            leaves, unflatten = flatten(x)
+            output, memory = self.observe_state(n, output, x, [[leaf] for leaf in leaves])
+            return output, unflatten([state[0] for state in memory])
+        except BaseException as error:
+            self._restart(n, f"{type(error).__name__} was raised")
+            raise
+
     def observe(self, n: int, output: Any, x: Any = None) -> Any:
         """Takes in the exact output of stage n; returns what the solver receives: the output
-        itself, or its average over the refined stage.
+        itself, its average over the refined stage, or one that carries the cell's correction.
         """
+        return self._observe(n, output, x, None)[0]
+
+    def observe_state(
+        self, n: int, output: Any, x: Any, memory: Sequence[Sequence[Tensor]]
+    ) -> tuple[Any, Sequence[Sequence[Tensor]]]:
+        """The same where the solver's state can be moved: (what it receives, its state).
+
+        memory   for each slot x and the tensors that the solver stores, in the response's order
+        """
+        return self._observe(n, output, x, memory)
+
+    def _observe(self, n: int, output: Any, x: Any, memory: Any) -> tuple[Any, Any]:
         stage = self.plan.grid.effective.get(n)
         if stage is None or self.plan.exact:
             if stage is None and 0 <= n < self.steps:
                 self._fall_back(n, "the stage has zero length and was queried all the same")
             self._record.exact(n if stage is None else stage, on_grid=stage is not None)
             self._finish(n)
-            return output
+            return output, memory
         leaves, unflatten = flatten(output)
         self._check_output(output, leaves)
         if stage in self.plan.restarts:
@@ -203,14 +284,23 @@ class Run:
             self._restart(n, "the model's output changed its structure")
         self._unflatten, self._structure = unflatten, structure(output)
         states = self._states(x, len(leaves))
-        errors = self._history.observe(stage, leaves, states)
+        errors = self._history.observe(stage, leaves, states, memory)
+        if self._history.left is not None:
+            self._record.fall_back(stage, f"the cell before is not corrected: {self._history.left}")
         self._record.observed(stage, self._history, errors)
         self._stage, self._x_kind = stage, kinds(x)
         self._reserve.observed(self.plan, stage, errors, self._history.skipped(stage))
-        if isinstance(self._history, RefinedHistory) and len(self._history.seen) > 1:
-            output = unflatten(self._history.averaged(stage, leaves, states))
+        if isinstance(self._history, RefinedHistory):
+            output = unflatten(self._history.averaged(stage, leaves, states, memory is None))
+        moved = self._history.take_moved()
+        if any(m is not None for m in moved):
+            if not isinstance(self._history, RefinedHistory):
+                pairs = zip(leaves, moved)
+                output = unflatten([leaf if m is None else m[0] for leaf, m in pairs])
+            if memory is not None:
+                memory = [own if m is None else m[1] for own, m in zip(memory, moved)]
         self._finish(n)
-        return output
+        return output, memory
 
     def predict(self, n: int, x: Any = None) -> Any:
         """The predicted output of a skipped stage."""
@@ -296,6 +386,27 @@ class Run:
     def _number(self, n: int) -> int:
         """A stage's number in the report: the plan's, where it has one."""
         return self.plan.grid.effective.get(n, n)
+
+
+def corrector_of(
+    plan: Plan,
+    solver: str | Sequence[Response] | None,
+    levels: Sequence[Track] | None,
+    why: str | None,
+) -> Corrector:
+    """The corrector of a plan; a ValueError says why there is none."""
+    if solver is None:
+        raise ValueError(why or "the solver is not known; pass solver='euler' if it is Euler's")
+    fine = refined_plan(plan) if plan.refine > 1 else plan
+    tracks = fine.grid.tracks if levels is None else levels
+    if any(track.levels is None for track in tracks):
+        raise ValueError(
+            "it is not known where the data is; pass data=0.0 or data=1.0 with the grid"
+        )
+    if isinstance(solver, str):
+        data = plan.space == "data"
+        solver = [response_of(solver, track, data) for track in fine.grid.tracks]
+    return Corrector(fine, solver, levels)
 
 
 def check_options(options: dict[str, Any]) -> None:

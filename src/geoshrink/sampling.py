@@ -4,7 +4,7 @@ the anchors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from .plan import Plan
 from .report import Report
 from .run import Run
 from .solvers import SOLVERS, Heun
+from .solvers.response import store, stored_in
 
 
 def sample(
@@ -73,6 +74,9 @@ def sample(
     blocks        geoshrink.Blocks(…): which coordinates share one ω; default: those of a sample
     coefficients  one ω per stage that replaces the rule; None where the rule decides
     refine        Euler steps in place of each of the solver's, 1 to 64
+    correct       True: put a skipped cell right at the anchor that ends it, at no further call; a
+                  gain or a geoshrink.Correction says how. Not with "heun"
+    clock         distances between stages are measured in "sigma" or "mesh", the auto mesh's y
     prediction    what the model returns: "flow" (dx/dσ, the default), "epsilon", "sample" or "v"
     alphas        α of x = α·x₀ + σ·ε, unless it is a flow: "vp", "ve", "flow", or one per σ
     data          the σ at which x is data, for flows that do not end at 0
@@ -93,6 +97,7 @@ def sample(
         dtype=dtype,
         reserve=reserve,
         group=group,
+        solver=solver,
         **options,
     )
     if reserve and SOLVERS[solver].evaluations > 1:
@@ -152,14 +157,32 @@ class Loop:
         self.x = [s.step(n, x, v) for s, x, v in zip(self.solvers, self.x, outputs)]
 
     def output(self, run: Run, n: int, x: list[Tensor], point: int) -> list[Tensor]:
-        """The output at grid point `point`, from the model or predicted, one tensor per slot."""
-        state = self.unflatten(x)
-        result = run(
-            run.plan.grid.kept[n],
-            lambda: self.checked(self.velocity(state, self.sigma(point)), x),
-            state,
-        )
-        return flatten(result)[0]
+        """The output at grid point `point`, from the model or predicted, one tensor per slot. The
+        correction of a cell moves self.x and what the solvers store.
+        """
+        state, n = self.unflatten(x), run.plan.grid.kept[n]
+        if not run.queries(n, state):
+            return flatten(run.predict(n, state))[0]
+        output = self.checked(self.velocity(state, self.sigma(point)), x)
+        if not run.corrects:
+            return flatten(run.observe(n, output, state))[0]
+        output, memory = run.observe_state(n, output, state, self.memory())
+        self.remember(memory)
+        return flatten(output)[0]
+
+    def memory(self) -> list[list[Tensor | None]]:
+        """x and what each solver stores, in the order of its response."""
+        return [
+            [x, *(stored_in(s, x).get(path) for path in self.run.stored(i))]
+            for i, (x, s) in enumerate(zip(self.x, self.solvers))
+        ]
+
+    def remember(self, memory: Sequence[Sequence[Any]]) -> None:
+        self.x = [state[0] for state in memory]
+        for i, (solver, state) in enumerate(zip(self.solvers, memory)):
+            for path, tensor in zip(self.run.stored(i), state[1:]):
+                if tensor is not None:
+                    store(solver, path, tensor)
 
     def sigma(self, point: int) -> Any:
         if len(self.plan.grid.tracks) == 1:
@@ -239,6 +262,7 @@ def second_plan(plan: Plan) -> Plan:
         anchors=plan.anchors[:count],
         rules=plan.rules[:count],
         coefficients=coefficients,
+        correct=None,
     )
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from .checks import is_number
+from .clock import Clock
 
 PREDICTIONS = ("flow", "epsilon", "sample", "v")
 SCHEDULES = {
@@ -66,18 +67,12 @@ class Track:
         return replace(self, sigmas=tuple(self.sigmas[i] for i in points), alphas=alphas)
 
     def horizon(self, n: int, k: int, j: int) -> float:
-        """ρ: from anchor k to the midpoint of update n, in units of the span from anchor j (eq. gs-
-        rho).
-        """
-        return self._ratio((self.sigmas[n] + self.sigmas[n + 1]) / 2, k, j)
+        """ρ in σ (clock.py)."""
+        return Clock(self.sigmas).horizon(n, k, j)
 
     def reach(self, n: int, k: int, j: int) -> float:
-        """λ: from anchor k to stage n, in the same units (eq. gs-time-ratio)."""
-        return self._ratio(self.sigmas[n], k, j)
-
-    def _ratio(self, time: float, k: int, j: int) -> float:
-        span = self.sigmas[k] - self.sigmas[j]
-        return (time - self.sigmas[k]) / span if span else math.inf
+        """λ in σ (clock.py)."""
+        return Clock(self.sigmas).reach(n, k, j)
 
     @cached_property
     def levels(self) -> tuple[tuple[float, float], ...] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from ..plan import Plan
 from ..rules import Rule
 from ..rules.retention import Statistics, retention, shared_retention, turning
 from ..tracing import bare
+from .correction import Closing, Corrector
 from .masks import fit_masks
 from .slot import Slot, kind_of
 
@@ -27,6 +29,7 @@ class History:
 
     def __init__(self, plan: Plan, mask: object, dtype: torch.dtype, group: object = None):
         self.plan, self.mask, self.dtype, self.group = plan, mask, dtype, group
+        self.corrector: Corrector | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -36,6 +39,9 @@ class History:
         self.omega: Coefficients = []
         self.turned: Coefficients = []  # sin²θ, where it was computed along with ω
         self.tables: list[Tensor] = []
+        self.predicted: list[int] = []  # stages since the latest exact one
+        self.uncorrected: str | None = None  # why the open cell must not be corrected
+        self.left: str | None = None  # why the cell before was not, where it should have been
 
     @property
     def bytes(self) -> int:
@@ -46,20 +52,65 @@ class History:
         return not self.slots or [s.kind for s in self.slots] == [kind_of(leaf) for leaf in leaves]
 
     def observe(
-        self, stage: int, leaves: Sequence[Tensor], states: Sequence[Tensor | None]
+        self,
+        stage: int,
+        leaves: Sequence[Tensor],
+        states: Sequence[Tensor | None],
+        memory: Sequence[Sequence[Tensor]] | None = None,
     ) -> list[Tensor] | None:
-        """Takes in an anchor; returns its self-check: how far its prediction was off."""
+        """Takes in an anchor; returns its self-check: how far its prediction was off.
+
+        memory   for each slot x and what the solver stores, which the correction of the cell that
+                 ends here moves; None if the solver's state is out of reach
+        """
         if not self.slots:
             self.slots = self.make_slots(leaves)
-        each = zip(self.slots, leaves, states, self.omega_at(stage))
-        errors = [slot.observe(stage, leaf, x, omega) for slot, leaf, x, omega in each]
+        state = [()] * len(leaves) if memory is None else memory
+        closings = self.closings(stage, memory)
+        each = zip(self.slots, leaves, states, self.omega_at(stage), closings, state)
+        errors = [slot.observe(stage, *rest) for slot, *rest in each]
         self.seen = [stage, *self.seen[:2]]
+        self.left, self.predicted, self.uncorrected = self.uncorrected, [], None
         self.open_cell()
         return errors if len(self.seen) > 1 else None  # type: ignore[return-value]
+
+    def take_moved(self) -> list[Any]:
+        """(output, state) of every slot after the correction, None where there was none: once."""
+        found = [slot.moved for slot in self.slots]
+        for slot in self.slots:
+            slot.moved = None
+        return found
+
+    def skipped_before(self, stage: int) -> range:
+        """The stages between the latest exact one and a stage."""
+        return range(self.seen[0] + 1, stage) if self.seen else range(0)
+
+    def closings(
+        self, stage: int, memory: Sequence[Sequence[Tensor | None]] | None
+    ) -> list[Closing | None]:
+        """How each slot's cell is corrected that ends at an anchor; None: it is not."""
+        cell, none = self.skipped_before(stage), [None] * len(self.slots)
+        if self.corrector is None or not cell:
+            return none
+        if self.predicted != [*cell] and self.uncorrected is None:
+            self.uncorrected = "not all of its stages were predicted"
+        place = slice(cell.start - self.cell.start, cell.stop - self.cell.start)
+        found: list[Closing | None] = []
+        for i, omega in enumerate(self.omega):
+            if self.uncorrected is not None:
+                return none
+            omega = None if omega is None else omega[place]
+            device = self.slots[i].kind[2]  # type: ignore[index]
+            closing = self.corrector.closing(i, cell, omega, device, memory is None)
+            self.uncorrected = closing.fault(memory and memory[i])
+            found.append(closing)
+        return none if self.uncorrected is not None else found
 
     def predict(
         self, stage: int, states: Sequence[Tensor | None], hold: bool = False
     ) -> list[Tensor]:
+        if not hold:
+            self.predicted.append(stage)
         omega = [None] * len(self.slots) if hold else self.omega_at(stage)
         return [slot.predict(stage, w, s) for slot, w, s in zip(self.slots, omega, states)]
 
@@ -76,6 +127,7 @@ class History:
     def leap(self, stages: range, x: Sequence[Tensor]) -> list[Tensor]:
         """x after these stages, up to the end of the open cell, by Euler in one update."""
         moved = []
+        self.predicted += stages
         for i, (slot, omega, state) in enumerate(zip(self.slots, self.omega, x)):
             weights = None
             if omega is not None:
@@ -137,9 +189,9 @@ class History:
         k, j = self.seen[:2]
         if self.plan.history[self.cell.start][:2] == (k, j):
             return self.planned(i)[:2, self.cell.start : self.cell.stop]
-        track = self.slots[i].track
+        clock = self.plan.clock_of(i)
         return self.upload(
-            i, [[f(n, k, j) for n in self.cell] for f in (track.horizon, track.reach)]
+            i, [[f(n, k, j) for n in self.cell] for f in (clock.horizon, clock.reach)]
         )
 
     def planned(self, i: int) -> Tensor:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from .cell import History
 
-TENSORS = ("omega", "turning", "errors", "finite", "usable", "blind")
+TENSORS = ("omega", "turning", "errors", "finite", "usable", "blind", "corrections")
 
 
 @dataclass
@@ -32,6 +32,7 @@ class Record:
     finite: dict[int, list[Any]] = field(default_factory=dict)  # the outputs
     usable: dict[int, list[Tensor | None]] = field(default_factory=dict)  # the innovations
     blind: dict[int, list[Tensor | None]] = field(default_factory=dict)  # behind the mask
+    corrections: dict[int, list[Tensor | None]] = field(default_factory=dict)  # ‖d‖/‖z‖
     reasons: list[tuple[int, str]] = field(default_factory=list)
     bytes_held: int = 0
 
@@ -45,6 +46,8 @@ class Record:
         self.finite[stage] = [slot.exact for slot in history.slots]
         self.usable[stage] = [slot.finite for slot in history.slots]
         self.blind[stage] = [slot.blind for slot in history.slots]
+        if any(slot.correction is not None for slot in history.slots):
+            self.corrections[stage] = [slot.correction for slot in history.slots]
         self.bytes_held = max(self.bytes_held, history.bytes)
         if errors is not None:
             self.errors[stage] = errors

@@ -16,11 +16,13 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..grid import Grid, Track
 from ..plan import Plan
 from .cell import Coefficients, History
+from .correction import Corrector
 from .slot import Slot
 
 
@@ -79,28 +81,75 @@ class RefinedHistory:
     def bytes(self) -> int:
         return self.fine.bytes
 
+    @property
+    def corrector(self) -> Corrector | None:
+        return self.fine.corrector
+
+    @corrector.setter
+    def corrector(self, corrector: Corrector | None) -> None:
+        self.fine.corrector = corrector
+
+    @property
+    def left(self) -> str | None:
+        return self.fine.left
+
+    @property
+    def uncorrected(self) -> str | None:
+        return self.fine.uncorrected
+
+    @uncorrected.setter
+    def uncorrected(self, reason: str | None) -> None:
+        self.fine.uncorrected = reason
+
     def observe(
-        self, stage: int, leaves: Sequence[Tensor], states: Sequence[Tensor | None]
+        self,
+        stage: int,
+        leaves: Sequence[Tensor],
+        states: Sequence[Tensor | None],
+        memory: Sequence[Sequence[Tensor]] | None = None,
     ) -> list[Tensor] | None:
-        return self.fine.observe(stage * self.times, leaves, states)
+        """Without a memory d itself is moved from 0, for averaged() to add."""
+        if memory is None and self.corrector is not None:
+            memory = [[torch.zeros_like(leaf)] for leaf in leaves]
+        return self.fine.observe(stage * self.times, leaves, states, memory)
+
+    def take_moved(self) -> list[Any]:
+        return self.fine.take_moved()
+
+    def skipped_before(self, stage: int) -> range:
+        return self.fine.skipped_before(stage * self.times)
 
     def averaged(
-        self, stage: int, leaves: Sequence[Tensor], states: Sequence[Tensor | None]
+        self, stage: int, leaves: Sequence[Tensor], states: Sequence[Tensor | None], effective: bool
     ) -> list[Tensor]:
         """What the solver receives at the anchor just observed; the output itself at a first one,
         which is held.
+
+        effective   the solver's x was not moved: the output carries the correction
         """
-        pairs = zip(leaves, self.omega_at(stage), states)
-        return [
-            leaf if omega is None else self.output(i, stage, omega, x)
-            for i, (leaf, omega, x) in enumerate(pairs)
-        ]
+        rest = range(stage * self.times + 1, (stage + 1) * self.times)
+        if len(self.fine.seen) > 1 or self.plan.space == "output":
+            self.fine.predicted += rest
+        else:
+            self.fine.uncorrected = "the first output was held as it is, not as data"
+        received = []
+        for i, (leaf, omega, x) in enumerate(zip(leaves, self.omega_at(stage), states)):
+            moved = self.fine.slots[i].moved
+            if moved is not None and x is not None:
+                x = x + moved[1][0] if effective else moved[1][0]
+            output = leaf if omega is None else self.output(i, stage, omega, x)
+            p, g = self.plan.track(i).euler(stage)
+            if moved is not None and effective and g:
+                output = (output + (p / g) * moved[1][0]).to(output.dtype)
+            received.append(output)
+        return received
 
     def predict(
         self, stage: int, states: Sequence[Tensor | None], hold: bool = False
     ) -> list[Tensor]:
         if hold:
             return self.fine.predict(stage * self.times, states, hold=True)
+        self.fine.predicted += self.steps_of(stage)
         means = self.omega_at(stage)
         return [self.output(i, stage, w, x) for i, (w, x) in enumerate(zip(means, states))]
 

@@ -8,6 +8,7 @@ is taken just before the new one takes its place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..grid import Track
 from ..rules import Rule
 from ..rules.retention import Statistics, dot
 from ..tracing import bare, followed
+from .correction import Closing, told
 from .kernels import fused
 from .sharding import add_up
 
@@ -51,61 +53,140 @@ class Slot:
         self.exact: Tensor | None = None  # whether the latest output is
         self.blind: Tensor | None = None  # whether the mask hides all of a sample
         self.kind: tuple | None = None
+        self.moved: Any = None  # (the output, the state) that the solver goes on with
+        self.correction: Tensor | None = None  # how far the state was moved, relative to ‖z‖
 
     @property
     def bytes(self) -> int:
         return sum(t.nbytes for t in (self.z, self.dz) if t is not None)
 
     def observe(
-        self, n: int, output: Tensor, x: Tensor | None, omega: Tensor | None = None
+        self,
+        n: int,
+        output: Tensor,
+        x: Tensor | None,
+        omega: Tensor | None = None,
+        closing: Closing | None = None,
+        state: Sequence[Tensor | None] = (),
     ) -> Tensor | None:
         """Takes in the exact output of stage n: Δz⁻ ← Δz, Δz ← z − z¹, z¹ ← z.
 
         Returns the self-check ‖v̂ − v‖/‖v‖ of each sample, v̂ predicted with ω. An innovation that is
         not finite counts as none: Δz = 0, so that this anchor is held and the next one finds
         Δz⁻ = 0, all without asking the device.
+
+        With a closing the cell that ends here is put right: `moved` is then what the solver
+        receives, and its state (x and what it stores) after the correction. z¹ is what the output
+        moved to.
         """
         kernels, self.kind = self.kernels(output, omega), kind_of(output)
-        if self.z is not None and kernels is not None:
-            return self.observe_fused(kernels, output.detach().contiguous(), omega)
+        self.moved, self.correction = None, None
+        quick = self.z is not None and kernels is not None
+        if quick and (closing is None or self.fuses(output, closing, state)):
+            output = output.detach().contiguous()
+            return self.observe_fused(kernels, output, omega, closing, state)
         self.exact = bare(ends_of(output).isfinite())
         z = self.encode(n, output, x)
         if self.z is None:
             self.z = z if kernels is None else z.contiguous()
             return None
         with torch.no_grad():
-            sums = self.error_sums(self.predict(n, omega, x), output)
+            wrong, whole = self.error_sums(self.predict(n, omega, x), output)
         dz = z - self.z
-        sums = [dot(dz, dz, self.blocks, self.mask, self.dtype), *sums]
+        sums = {"S": self.dot(dz, dz), "wrong": wrong, "whole": whole}
         if self.mask is not None:
-            sums.append(PER_SAMPLE.sum(self.mask.expand(output.shape)).to(sums[1].dtype))
+            sums["seen"] = PER_SAMPLE.sum(self.mask.expand(output.shape)).to(whole.dtype)
         if self.dz is not None:
-            sums.append(dot(dz, self.dz, self.blocks, self.mask, self.dtype))
+            sums["D"] = self.dot(dz, self.dz)
+        if closing is not None:
+            sums["size"] = self.dot(z, z)
         if self.reduce is not None:
-            sums = self.reduce(sums)
-        S, wrong, whole, *rest = sums
+            sums = dict(zip(sums, self.reduce(list(sums.values()))))
+        S = sums["S"]
         P, D = torch.zeros_like(S), torch.zeros_like(S)
         if self.dz is not None and self.stats is not None:
-            P, D = self.stats.S, rest[-1]
+            P, D = self.stats.S, sums["D"]
         finite = S.isfinite()
+        stats = Statistics(*torch.where(finite, torch.stack((S, P, D)), 0.0).unbind())
         usable = self.blocks.spread(finite, dz)
         if self.mask is not None:  # S has not seen all of Δz
             usable = usable & dz.isfinite()
+        if closing is not None:
+            factor, d2 = closing.factor(stats, sums["size"], omega)
+            self.correction = told(factor, d2, sums["size"])
+            z, dz = self.move(closing, factor, z, output, state, usable)
+            stats = closing.moved(stats, factor)
         self.z, self.dz, self.finite = z, torch.where(usable, dz, 0), bare(finite)
-        self.stats = Statistics(*torch.where(finite, torch.stack((S, P, D)), 0.0).unbind())
-        error = torch.where(wrong > 0, wrong / whole, wrong).sqrt()
+        self.stats = stats
+        wrong = sums["wrong"]
+        error = torch.where(wrong > 0, wrong / sums["whole"], wrong).sqrt()
         if self.mask is None:
             return bare(error)
-        self.blind = bare(rest[0] == 0)
-        return bare(torch.where(rest[0] == 0, torch.nan, error))
+        self.blind = bare(sums["seen"] == 0)
+        return bare(torch.where(sums["seen"] == 0, torch.nan, error))
 
-    def observe_fused(self, kernels: Any, output: Tensor, omega: Tensor | None) -> Tensor:
-        """The same in one pass over the output and the two held tensors."""
+    def fuses(self, output: Tensor, closing: Closing, state: Sequence[Tensor | None]) -> bool:
+        """Whether the fused kernels can move this state."""
+        wide = torch.promote_types(output.dtype, self.dtype)
+        parts = [t for t in state if t is not None]
+        plain = not followed(*parts, closing.omega) and wide == torch.float32
+        return plain and all(
+            t.shape == output.shape
+            and t.is_contiguous()
+            and torch.promote_types(t.dtype, wide) == wide
+            for t in parts
+        )
+
+    def dot(self, a: Tensor, b: Tensor) -> Tensor:
+        return dot(a, b, self.blocks, self.mask, self.dtype)
+
+    def move(
+        self,
+        closing: Closing,
+        factor: Tensor,
+        z: Tensor,
+        output: Tensor,
+        state: Sequence[Tensor | None],
+        usable: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """(z, Δz) after the correction; sets what the solver receives."""
+        assert self.z is not None
+        wide = torch.promote_types(z.dtype, self.dtype)
+        ahead, behind = z.to(wide) - self.z, self.dz
+
+        def moves(part: int) -> Tensor:
+            d = self.blocks.spread(factor * closing.a[part], z) * ahead
+            if behind is not None and closing.omega is not None:
+                back = factor * closing.weight(part, factor)
+                d = d - self.blocks.spread(back, z) * behind
+            return torch.where(usable, d, 0)
+
+        d = moves(0)
+        after = list(state)
+        for i, t in enumerate(state):
+            if t is not None and not closing.idle[i]:
+                after[i] = (t + (moves(i) if i else d)).to(t.dtype)
+        self.moved = (output + (closing.received or 0.0) * d).to(output.dtype), after
+        return (z + closing.kept * d).to(z.dtype), (ahead + closing.kept * d).to(z.dtype)
+
+    def observe_fused(
+        self,
+        kernels: Any,
+        output: Tensor,
+        omega: Tensor | None,
+        closing: Closing | None,
+        state: Sequence[Tensor | None],
+    ) -> Tensor:
+        """The same in one pass over the output and the two held tensors; in two with a closing."""
         assert self.z is not None
         before = None if self.stats is None else self.stats.S
         self.dz = torch.empty_like(self.z) if self.dz is None else self.dz
         wide = torch.promote_types(output.dtype, self.dtype)
-        found = kernels.anchor(output, self.z, self.dz, omega, before, wide, self.reduce)
+        held = output, self.z, self.dz, omega, before, wide, self.reduce
+        if closing is None:
+            found = kernels.anchor(*held)
+        else:
+            found, *self.moved, self.correction = kernels.close(*held, closing, state)
         self.stats, self.finite, self.exact = found.stats, found.usable, found.finite
         return found.error
 

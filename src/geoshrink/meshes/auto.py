@@ -14,6 +14,7 @@ profiles of the zoo (benchmarks/universal_fit.py) and judged on models left out
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -65,12 +66,17 @@ def universal_anchors(grid: Grid, budget: int, shape: Shape = UNIVERSAL) -> tupl
     return tuple(first + n for first, part in parts for n in part)
 
 
+def progress(tau: Sequence[float], shape: Shape = UNIVERSAL) -> np.ndarray:
+    """y of every τ."""
+    done = 1 - np.asarray(tau, dtype=np.float64)
+    return np.log(done + shape.a) - shape.c * np.log(1 - done + shape.b)
+
+
 @lru_cache(maxsize=64)
 def mesh(tau: tuple[float, ...], budget: int, shape: Shape) -> tuple[int, ...]:
     """B anchors for τ_0 … τ_T, without regimes."""
-    done = 1 - np.asarray(tau, dtype=np.float64)
-    y = np.log(done + shape.a) - shape.c * np.log(1 - done + shape.b)
-    growth = (done + shape.a) ** -shape.p
+    y = progress(tau, shape)
+    growth = (1 - np.asarray(tau) + shape.a) ** -shape.p
     allowed = even_stages(np.diff(y) * growth[1:] ** (1 / 3), max(budget, MOST))
     if len(allowed) == budget:
         return tuple(allowed.tolist())

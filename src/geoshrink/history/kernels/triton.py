@@ -11,7 +11,7 @@ differs from stage to stage (the place of ω in its table, the length of a cell)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ...rules import Rule
 from ...rules.retention import Statistics
+from ..correction import Closing
 
 BLOCK = 4096
 MOST_PARTS = 4096
@@ -43,10 +44,11 @@ class Anchor(NamedTuple):
 @triton.jit(do_not_specialize=["omega", "parts"])
 def anchor_kernel(
     v, z, dz, omega, sums, size, span, parts,
-    FIRST: tl.constexpr, HOLD: tl.constexpr, WIDE: tl.constexpr,
+    FIRST: tl.constexpr, HOLD: tl.constexpr, STORE: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
-    """Δz ← v − z and z ← v for one part of one sample, and its share of the sums.
+    """Δz ← v − z and z ← v for one part of one sample, unless they are still needed, and its share
+    of the sums.
 
     A row is what one thread loads at once, so each thread adds up its own and keeps five numbers.
     """
@@ -77,8 +79,9 @@ def anchor_kernel(
         E += tl.sum(wrong * wrong, 1)
         V += tl.sum(new * new, 1)
         N += tl.sum(tl.where(tl.abs(new) < float("inf"), 0.0, 1.0).to(WIDE), 1)
-        tl.store(dz + place, held, mask=inside)
-        tl.store(z + place, given, mask=inside)
+        if STORE:
+            tl.store(dz + place, held, mask=inside)
+            tl.store(z + place, given, mask=inside)
     row = sums + sample * parts + part
     step = tl.num_programs(1) * parts
     tl.store(row, tl.sum(S, 0).to(tl.float64))
@@ -110,6 +113,103 @@ def total_kernel(
     tl.store(found + 3 * samples + sample, tl.sqrt(tl.where(E > 0, E / V, E)).to(narrow))
     tl.store(flags + sample, usable.to(tl.uint8))
     tl.store(flags + samples + sample, (N == 0).to(tl.uint8))
+
+
+@triton.jit(do_not_specialize=["before", "parts", "table", "omega", "stages", "stride", "ahead"])
+def close_kernel(
+    sums, before, table, omega, ahead, limit, kept, caution, found, flags, weights, parts, stages,
+    stride, FIRST: tl.constexpr, HOLD: tl.constexpr, SIZE: tl.constexpr, STAGES: tl.constexpr,
+    PARTS: tl.constexpr,
+):  # fmt: skip
+    """total_kernel for a cell that is put right: what d is multiplied by, and S, P, D after it.
+
+    weights[i] are f·a and f·b of part i of the solver's state: correction.Closing, in float64.
+    """
+    sample, samples = tl.program_id(0), tl.num_programs(0)
+    part = tl.arange(0, PARTS)
+    row, step = sums + sample * parts + part, samples * parts
+    S = tl.sum(tl.load(row, mask=part < parts, other=0.0), 0)
+    D = tl.sum(tl.load(row + step, mask=part < parts, other=0.0), 0)
+    E = tl.sum(tl.load(row + 2 * step, mask=part < parts, other=0.0), 0)
+    V = tl.sum(tl.load(row + 3 * step, mask=part < parts, other=0.0), 0)
+    N = tl.sum(tl.load(row + 4 * step, mask=part < parts, other=0.0), 0)
+    P = tl.full((), 0.0, tl.float64) if FIRST else tl.load(before + sample).to(tl.float64)
+    narrow = found.dtype.element_ty
+    usable = tl.abs(S.to(narrow)) < float("inf")
+    S = tl.where(usable, S, 0.0)
+    P = tl.where(usable, P, 0.0)
+    D = tl.where(usable, D, 0.0)
+    stage = tl.arange(0, STAGES)
+    w = tl.full((), 0.0, tl.float64)
+    kept_omega = tl.zeros((STAGES,), tl.float64)
+    if not HOLD:
+        w = tl.load(ahead + sample).to(tl.float64)
+        inside = stage < stages
+        kept_omega = tl.load(omega + stage * samples + sample, mask=inside, other=0.0).to(
+            tl.float64
+        )
+    a0 = tl.load(table + stages)
+    b0 = tl.full((), 0.0, tl.float64)
+    if not HOLD:
+        b0 = tl.sum(tl.load(table + stage, mask=stage < stages, other=0.0) * kept_omega, 0)
+    d2 = tl.maximum(a0 * a0 * S - 2 * a0 * b0 * D + b0 * b0 * P, 0.0)
+    wrong = tl.maximum(S - 2 * w * D + w * w * P, 0.0)
+    r2 = tl.where(S > 0, wrong / S, 0.0)
+    f = tl.exp(-caution * tl.log(1 + r2))
+    fine = usable & (d2 <= limit * limit * V) & ((S > 0) | (caution == 0))
+    f = tl.where(fine, f, 0.0)
+    m = kept * f
+    u = 1 + m * a0
+    back = m * b0
+    tl.store(
+        found + sample, tl.maximum(u * u * S - 2 * u * back * D + back * back * P, 0.0).to(narrow)
+    )
+    tl.store(found + samples + sample, P.to(narrow))
+    tl.store(found + 2 * samples + sample, (u * D - back * P).to(narrow))
+    tl.store(found + 3 * samples + sample, tl.sqrt(tl.where(E > 0, E / V, E)).to(narrow))
+    size = tl.sqrt(tl.where(V > 0, V, 1.0))
+    tl.store(found + 4 * samples + sample, (f * tl.sqrt(d2) / size).to(narrow))
+    tl.store(flags + sample, usable.to(tl.uint8))
+    tl.store(flags + samples + sample, (N == 0).to(tl.uint8))
+    for i in tl.static_range(SIZE):
+        b = tl.full((), 0.0, tl.float64)
+        if not HOLD:
+            at = table + i * stride + stage
+            b = tl.sum(tl.load(at, mask=stage < stages, other=0.0) * kept_omega, 0)
+        own = tl.load(table + i * stride + stages)
+        tl.store(weights + 2 * i * samples + sample, (f * own).to(narrow))
+        tl.store(weights + (2 * i + 1) * samples + sample, (f * b).to(narrow))
+
+
+@triton.jit(do_not_specialize=["weights"])
+def move_kernel(
+    v, z, dz, t, moved, out, weights, flags, kept, received, size,
+    FIRST: tl.constexpr, STATE: tl.constexpr, LAST: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """moved ← t + d for a part of the solver's state; with the last one, what is received and kept:
+    out ← v + received·d, Δz ← v − z + kept·d, z ← v + kept·d.
+    """
+    sample, samples = tl.program_id(1), tl.num_programs(1)
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < size
+    place = sample.to(tl.int64) * size + index
+    usable = tl.load(flags + sample) != 0
+    new = tl.load(v + place, mask=inside, other=0.0).to(WIDE)
+    step = new - tl.load(z + place, mask=inside, other=0.0).to(WIDE)
+    d = tl.load(weights + sample).to(WIDE) * step
+    if not FIRST:
+        before = tl.load(dz + place, mask=inside, other=0.0).to(WIDE)
+        d = d - tl.load(weights + samples + sample).to(WIDE) * before
+    d = tl.where(usable, d, 0.0)
+    if STATE:
+        value = tl.load(t + place, mask=inside, other=0.0).to(WIDE) + d
+        tl.store(moved + place, value.to(moved.dtype.element_ty), mask=inside)
+    if LAST:
+        tl.store(out + place, (new + received * d).to(out.dtype.element_ty), mask=inside)
+        held = tl.where(usable, step + kept * d, 0.0)
+        tl.store(dz + place, held.to(dz.dtype.element_ty), mask=inside)
+        tl.store(z + place, (new + kept * d).to(z.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -200,17 +300,11 @@ def anchor(
     """
     samples, size = len(v), v[0].numel()
     parts, span = layout(size)
-    sums = torch.empty(SUMS, samples, parts, dtype=torch.float64, device=v.device)
     found = torch.empty(4, samples, dtype=wide, device=v.device)
     flags = torch.empty(2, samples, dtype=torch.uint8, device=v.device)
-    first, vector = before is None, 16 // v.element_size()
+    first = before is None
     with torch.cuda.device_of(v):
-        anchor_kernel[(parts, samples)](
-            v, z, dz, sums if omega is None else omega, sums, size, span, parts,
-            FIRST=first, HOLD=omega is None, WIDE=WIDE[wide],
-            ROWS=BLOCK // vector, VECTOR=vector, **LAUNCH,
-        )  # fmt: skip
-        total = sums if reduce is None else reduce(sums.sum(2, keepdim=True))
+        total = add_up(v, z, dz, omega, first, wide, reduce, store=True)
         total_kernel[(samples,)](
             total, found if first else before, found, flags, total.shape[2],
             FIRST=first, PARTS=MOST_PARTS, **SMALL,
@@ -219,6 +313,76 @@ def anchor(
     S, P, D, error = found.unbind()
     usable, finite = flags.view(torch.bool).unbind()
     return Anchor(Statistics(S, P, D), usable, error, finite)
+
+
+def add_up(
+    v: Tensor,
+    z: Tensor,
+    dz: Tensor,
+    omega: Tensor | None,
+    first: bool,
+    wide: torch.dtype,
+    reduce: Callable[[Tensor], Tensor] | None,
+    store: bool,
+) -> Tensor:
+    """The sums over every part of every sample; over whole samples where shards are added."""
+    samples, size = len(v), v[0].numel()
+    parts, span = layout(size)
+    sums = torch.empty(SUMS, samples, parts, dtype=torch.float64, device=v.device)
+    vector = 16 // v.element_size()
+    anchor_kernel[(parts, samples)](
+        v, z, dz, sums if omega is None else omega, sums, size, span, parts,
+        FIRST=first, HOLD=omega is None, STORE=store, WIDE=WIDE[wide],
+        ROWS=BLOCK // vector, VECTOR=vector, **LAUNCH,
+    )  # fmt: skip
+    return sums if reduce is None else reduce(sums.sum(2, keepdim=True))
+
+
+def close(
+    v: Tensor,
+    z: Tensor,
+    dz: Tensor,
+    omega: Tensor | None,
+    before: Tensor | None,
+    wide: torch.dtype,
+    reduce: Callable[[Tensor], Tensor] | None,
+    closing: Closing,
+    state: Sequence[Tensor | None],
+) -> tuple[Anchor, Tensor, list[Tensor | None], Tensor]:
+    """anchor() for a cell that is put right: (what it finds, what the solver receives, the solver's
+    state, how far x was moved). z and Δz change in place.
+    """
+    samples, size = len(v), v[0].numel()
+    first, count = before is None, len(closing.a)
+    held = first or closing.omega is None
+    found = torch.empty(5, samples, dtype=wide, device=v.device)
+    flags = torch.empty(2, samples, dtype=torch.uint8, device=v.device)
+    weights = torch.empty(count, 2, samples, dtype=wide, device=v.device)
+    stages = closing.table.shape[1] - 1
+    out, moved = torch.empty_like(v), list(state)
+    with torch.cuda.device_of(v):
+        total = add_up(v, z, dz, omega, first, wide, reduce, store=False)
+        close_kernel[(samples,)](
+            total, found if first else before, closing.table, found if held else closing.omega,
+            found if omega is None else omega, closing.limit, closing.kept, closing.caution,
+            found, flags, weights, total.shape[2], stages, closing.table.stride(0),
+            FIRST=first, HOLD=held, SIZE=count, STAGES=max(64, triton.next_power_of_2(stages)),
+            PARTS=MOST_PARTS, **SMALL,
+        )  # fmt: skip
+        moving = [i for i, t in enumerate(state) if t is not None and not closing.idle[i]]
+        order = [*(i for i in moving if i), 0]  # x last: z and Δz change with it
+        for i in order:
+            t = state[i] if i in moving else None
+            moved[i : i + 1] = [torch.empty_like(t)] if t is not None else moved[i : i + 1]
+            move_kernel[(triton.cdiv(size, BLOCK), samples)](
+                v, z, dz, v if t is None else t, v if t is None else moved[i], out, weights[i],
+                flags, closing.kept, closing.received or 0.0, size,
+                FIRST=held, STATE=t is not None, LAST=i == 0, WIDE=WIDE[wide], BLOCK=BLOCK,
+                **LAUNCH,
+            )  # fmt: skip
+    S, P, D, error, correction = found.unbind()
+    usable, finite = flags.view(torch.bool).unbind()
+    return Anchor(Statistics(S, P, D), usable, error, finite), out, moved, correction
 
 
 def retains(rule: Rule, stats: Statistics) -> bool:
