@@ -34,7 +34,7 @@ class Stage:
     turning: float | None = None  # sin²θ (anchors with an innovation)
     error: float | None = None  # self-check: ‖predicted − exact‖/‖exact‖ (anchors with a history)
     worst_error: float | None = None  # the same, of the worst sample
-    correction: float | None = None  # how far the cell before was put right: ‖d‖/‖z‖ (anchors)
+    correction: float | None = None  # how far the cell before was put right: ‖d‖/‖z_k‖ (anchors)
 
 
 @dataclass(frozen=True)

@@ -360,7 +360,7 @@ def euler_run(
 def corrected_run(
     field, x, sigmas, anchors, gain, rule="time", space="output", caution=0.0, signed=True
 ):
-    """euler_run on a flow grid that falls to 0, with every cell put right at the anchor that ends it.
+    """euler_run on a flow grid that falls to 0, with every cell put right at its end.
 
     At anchor l the stages between k and l are stepped once more from x_k, with outputs (or data
     predictions) interpolated between those of k and l. The state moves by the difference d, times

@@ -22,6 +22,9 @@ from ..solvers.response import Response
 from ..tracing import bare
 from ..track import Track
 
+#: A correction is dropped if it is this many times as long as the cell's own way.
+OUTLYING = 2.0
+
 
 @dataclass
 class Closing:
@@ -31,7 +34,7 @@ class Closing:
     table     on the device, c_n of the cell's stages for the same, and then a: (parts, stages + 1)
     omega     ω of these stages, (stages, blocks…); None if the cell was held
     idle      which of these do not depend on the cell
-    limit     Σ|c_n|: a correction larger than the cell's own movement limit·‖z_l‖ is dropped
+    limit     Σ|c_n|: limit·‖z_k‖ is how far the cell moves x
     kept      what the kept z moves by, in units of d
     received  what the output that the solver receives moves by, in units of d; None if no output
               can take the place of moving x
@@ -72,13 +75,13 @@ class Closing:
         """(what d is multiplied by, ‖d‖² before that) of every block.
 
         stats   ‖z_l − z_k‖², ‖Δz‖² and their product, of the output as evaluated
-        size    ‖z_l‖²
+        size    ‖z_k‖²
         omega   ω of the anchor's own prediction; None if it was held
         """
         S, P, D = stats
         b, w = self.weight(0, S), torch.zeros_like(S) if omega is None else omega
         d2 = (self.a[0] ** 2 * S - 2 * self.a[0] * b * D + b.square() * P).clamp_min(0)
-        fine = S.isfinite() & (d2 <= self.limit**2 * size)
+        fine = S.isfinite() & (d2 <= (OUTLYING * self.limit) ** 2 * size)
         if not self.caution:
             return torch.where(fine, 1.0, torch.zeros_like(S)), d2
         r2 = (S - 2 * w * D + w.square() * P).clamp_min(0) / positive(S)
@@ -97,7 +100,7 @@ class Closing:
 
 
 def told(factor: Tensor, d2: Tensor, size: Tensor) -> Tensor:
-    """How far the state was moved, relative to ‖z_l‖."""
+    """How far the state was moved, relative to ‖z_k‖."""
     return bare(factor * root(d2) / positive(size).sqrt())
 
 

@@ -32,7 +32,7 @@ class Record:
     finite: dict[int, list[Any]] = field(default_factory=dict)  # the outputs
     usable: dict[int, list[Tensor | None]] = field(default_factory=dict)  # the innovations
     blind: dict[int, list[Tensor | None]] = field(default_factory=dict)  # behind the mask
-    corrections: dict[int, list[Tensor | None]] = field(default_factory=dict)  # ‖d‖/‖z‖
+    corrections: dict[int, list[Tensor | None]] = field(default_factory=dict)  # ‖d‖/‖z_k‖
     reasons: list[tuple[int, str]] = field(default_factory=list)
     bytes_held: int = 0
 

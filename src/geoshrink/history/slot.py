@@ -54,7 +54,7 @@ class Slot:
         self.blind: Tensor | None = None  # whether the mask hides all of a sample
         self.kind: tuple | None = None
         self.moved: Any = None  # (the output, the state) that the solver goes on with
-        self.correction: Tensor | None = None  # how far the state was moved, relative to ‖z‖
+        self.correction: Tensor | None = None  # how far the state was moved, relative to ‖z_k‖
 
     @property
     def bytes(self) -> int:
@@ -99,7 +99,7 @@ class Slot:
         if self.dz is not None:
             sums["D"] = self.dot(dz, self.dz)
         if closing is not None:
-            sums["size"] = self.dot(z, z)
+            sums["size"] = self.dot(self.z, self.z)
         if self.reduce is not None:
             sums = dict(zip(sums, self.reduce(list(sums.values()))))
         S = sums["S"]

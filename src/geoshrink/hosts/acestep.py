@@ -146,7 +146,8 @@ class Loop:
             plan = self.plan
             if not self.runs:
                 plan = replace(plan, grid=replace(plan.grid, regimes=()))
-            self.runs[id(branch)] = Run(plan, mask=self.mask)
+            self.runs[id(branch)] = run = Run(plan, mask=self.mask)
+            run.know(None, why="ACE-Step mixes branches of guidance that are predicted apart")
         return self.runs[id(branch)]
 
     def report(self) -> Report:

@@ -26,6 +26,7 @@ def wrap(
     plan: Plan | None = None,
     mask: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
+    solver: str | None = None,
     **options: Any,
 ) -> Denoiser:
     """A denoiser for a sampler that calls it once at every σ but the last.
@@ -34,15 +35,16 @@ def wrap(
         x0 = k_diffusion.sampling.sample_euler(denoiser, noise, sigmas)
         print(denoiser.report)
 
-    `options` are those of Plan.of. x is x₀ + σ·ε where σ goes beyond 1, and (1 − σ)·x₀ + σ·ε
-    elsewhere, unless prediction= and alphas= say otherwise. A call at another σ than the next one
-    runs the model, and so do all calls after it; a call at σ_0 begins a new run. Each thread
-    has runs of its own.
+    `options` are those of Plan.of; with `correct`, say solver="euler" if that is the sampler. x is
+    x₀ + σ·ε where σ goes beyond 1, and (1 − σ)·x₀ + σ·ε elsewhere, unless prediction= and alphas=
+    say otherwise. A call at another σ than the next one runs the model, and so do all calls after
+    it; a call at σ_0 begins a new run. Each thread has runs of its own.
     """
     levels = numbers(sigmas)
     if plan is None and not {"prediction", "alphas"} & set(options) and max(levels, default=0) > 1:
         options = {**options, "prediction": "epsilon", "alphas": "ve"}
-    return Denoiser(model, *stages_of(levels, None, budget, plan, options), mask, dtype)
+    stages = stages_of(levels, None, budget, plan, options)
+    return Denoiser(model, *stages, mask, dtype, False, solver)
 
 
 class Denoiser(Wrapped):

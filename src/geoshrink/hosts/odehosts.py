@@ -108,7 +108,7 @@ class Attached:
         data = 1.0 if times[0] < times[-1] == 1 else None
         plan, note = plan_of(Grid.of(times, data=data), self.options, reason)
         mask, found = self.loop.mask(variables, y0)
-        wrapped = Integrated(func, plan, times, note, mask, torch.float32)
+        wrapped = Integrated(func, plan, times, note, mask, torch.float32, False, "euler")
         if not found:
             wrapped.stages.note("no padding mask was found: all frames count")
         result = original(wrapped, y0, t, **given)

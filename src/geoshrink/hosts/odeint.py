@@ -44,7 +44,7 @@ def odeint(
 
         trajectory = geoshrink.odeint(velocity, noise, torch.linspace(0, 1, 51), budget=10)
 
-    `plan_options` are those of Plan.of (speedup, anchors, rule, space, data, regimes …); without
+    `plan_options` are those of Plan.of (speedup, anchors, rule, space, correct, data …); without
     budget, speedup, anchors or plan every stage is queried, bit for bit as without us. The method
     is Euler by default (torchdiffeq's own default is dopri5); with any other, and with an
     event_fn, func runs at every call.
@@ -60,7 +60,8 @@ def odeint(
     if reason is not None:
         reason = f"{reason}: every call is run"
         logger.warning("geoshrink: %s", reason)
-    wrapped = Integrated(func, *stages_of(times, reason, budget, plan, plan_options), mask, dtype)
+    stages = stages_of(times, reason, budget, plan, plan_options)
+    wrapped = Integrated(func, *stages, mask, dtype, False, "euler")
     more = {} if event_fn is None else {"event_fn": event_fn}
     given = None if options is None else dict(options)
     result = torchdiffeq.odeint(
@@ -88,7 +89,8 @@ def wrap(
     Options are those of odeint(). A call at any other time runs func, and so do all calls after
     it; a call at t_0 begins a new run. Each thread has runs of its own.
     """
-    return Integrated(func, *stages_of(numbers(t), None, budget, plan, plan_options), mask, dtype)
+    stages = stages_of(numbers(t), None, budget, plan, plan_options)
+    return Integrated(func, *stages, mask, dtype, False, "euler")
 
 
 class Integrated(Wrapped):

@@ -16,6 +16,7 @@ logger = logging.getLogger("geoshrink")
 DEFAULT_SPEEDUP = 3.0
 OPTIONS = (
     "budget", "speedup", "plan", "anchors", "rule", "space", "blocks", "coefficients", "refine",
+    "correct", "clock",
 )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ class Stages:
     note      why every stage is queried, where that is so
     counts    whether `forwards` counts how often the network itself runs
     made      what the caller likes to remember of the latest exact output
+    solver    what the host does with the outputs, where it is one of ours
     """
 
     def __init__(
@@ -39,8 +40,10 @@ class Stages:
         mask: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
         counts: bool = False,
+        solver: str | None = None,
     ):
-        self.run, self.times, self.begin_note = Run(plan, mask=mask, dtype=dtype), times, note
+        self.run = Run(plan, mask=mask, dtype=dtype, solver=solver)
+        self.times, self.begin_note = times, note
         self.counts, self.made = counts, None
         self.begin()
 

@@ -88,7 +88,8 @@ class Sampler:
         times = rescaled(given["steps"], given["rescale_t"])
         grid = Grid.of(times, data=0.0, regimes=switches(guided(given, times[:-1])))
         plan, note = plan_of(grid, self.options)
-        outer, stages = self.here.stages, Stages(plan, times, note, counts=True)
+        stages = Stages(plan, times, note, counts=True, solver="euler")
+        outer = self.here.stages
         try:
             self.here.stages = stages
             result = original(*args, **kwargs)

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from ...rules import Rule
 from ...rules.retention import Statistics
-from ..correction import Closing
+from ..correction import OUTLYING, Closing
 
 BLOCK = 4096
 MOST_PARTS = 4096
-SUMS = 5  # ‖Δz‖², ⟨Δz, Δz⁻⟩, ‖ẑ − z‖², ‖z‖², and how many coordinates are not finite
+SUMS = 6  # ‖Δz‖², ⟨Δz, Δz⁻⟩, ‖ẑ − z‖², ‖z‖², how many coordinates are not finite, and ‖z_k‖²
 SMALL = {"enable_fp_fusion": False}  # products are rounded, as torch rounds them
 LAUNCH = {**SMALL, "num_warps": 8}
 RETAINED = ("chordal", "time", "beta-kappa", "hold", "fixed", "linear")  # retain_kernel's branches
@@ -58,6 +58,7 @@ def anchor_kernel(
     E = tl.zeros((ROWS,), WIDE)
     V = tl.zeros((ROWS,), WIDE)
     N = tl.zeros((ROWS,), WIDE)
+    Z = tl.zeros((ROWS,), WIDE)
     block = tl.arange(0, ROWS)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
     w = tl.full((), 0.0, WIDE) if HOLD else tl.load(omega + sample).to(WIDE)
     for at in range(0, span, ROWS * VECTOR):
@@ -78,6 +79,7 @@ def anchor_kernel(
         S += tl.sum(d * d, 1)
         E += tl.sum(wrong * wrong, 1)
         V += tl.sum(new * new, 1)
+        Z += tl.sum(old * old, 1)
         N += tl.sum(tl.where(tl.abs(new) < float("inf"), 0.0, 1.0).to(WIDE), 1)
         if STORE:
             tl.store(dz + place, held, mask=inside)
@@ -89,6 +91,7 @@ def anchor_kernel(
     tl.store(row + 2 * step, tl.sum(E, 0).to(tl.float64))
     tl.store(row + 3 * step, tl.sum(V, 0).to(tl.float64))
     tl.store(row + 4 * step, tl.sum(N, 0).to(tl.float64))
+    tl.store(row + 5 * step, tl.sum(Z, 0).to(tl.float64))
 
 
 @triton.jit(do_not_specialize=["before", "parts"])
@@ -133,6 +136,7 @@ def close_kernel(
     E = tl.sum(tl.load(row + 2 * step, mask=part < parts, other=0.0), 0)
     V = tl.sum(tl.load(row + 3 * step, mask=part < parts, other=0.0), 0)
     N = tl.sum(tl.load(row + 4 * step, mask=part < parts, other=0.0), 0)
+    Z = tl.sum(tl.load(row + 5 * step, mask=part < parts, other=0.0), 0)
     P = tl.full((), 0.0, tl.float64) if FIRST else tl.load(before + sample).to(tl.float64)
     narrow = found.dtype.element_ty
     usable = tl.abs(S.to(narrow)) < float("inf")
@@ -156,7 +160,7 @@ def close_kernel(
     wrong = tl.maximum(S - 2 * w * D + w * w * P, 0.0)
     r2 = tl.where(S > 0, wrong / S, 0.0)
     f = tl.exp(-caution * tl.log(1 + r2))
-    fine = usable & (d2 <= limit * limit * V) & ((S > 0) | (caution == 0))
+    fine = usable & (d2 <= limit * limit * Z) & ((S > 0) | (caution == 0))
     f = tl.where(fine, f, 0.0)
     m = kept * f
     u = 1 + m * a0
@@ -167,7 +171,7 @@ def close_kernel(
     tl.store(found + samples + sample, P.to(narrow))
     tl.store(found + 2 * samples + sample, (u * D - back * P).to(narrow))
     tl.store(found + 3 * samples + sample, tl.sqrt(tl.where(E > 0, E / V, E)).to(narrow))
-    size = tl.sqrt(tl.where(V > 0, V, 1.0))
+    size = tl.sqrt(tl.where(Z > 0, Z, 1.0))
     tl.store(found + 4 * samples + sample, (f * tl.sqrt(d2) / size).to(narrow))
     tl.store(flags + sample, usable.to(tl.uint8))
     tl.store(flags + samples + sample, (N == 0).to(tl.uint8))
@@ -364,7 +368,8 @@ def close(
         total = add_up(v, z, dz, omega, first, wide, reduce, store=False)
         close_kernel[(samples,)](
             total, found if first else before, closing.table, found if held else closing.omega,
-            found if omega is None else omega, closing.limit, closing.kept, closing.caution,
+            found if omega is None else omega, OUTLYING * closing.limit, closing.kept,
+            closing.caution,
             found, flags, weights, total.shape[2], stages, closing.table.stride(0),
             FIRST=first, HOLD=held, SIZE=count, STAGES=max(64, triton.next_power_of_2(stages)),
             PARTS=MOST_PARTS, **SMALL,

@@ -1,0 +1,182 @@
+"""Corrected cells under diffusers' schedulers: the run equals, stage by stage, that of a plain
+scheduler whose skipped stages were interpolated, whatever the scheduler stores.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from geoshrink import Report, accelerate
+from schedulers import FLOW, ORDER_1, ORDER_2, PNDM, Make
+
+d: Any = pytest.importorskip("diffusers")
+pytestmark = pytest.mark.filterwarnings("ignore")
+torch.set_num_threads(1)
+
+STEPS, ANCHORS = 14, [0, 1, 2, 4, 7, 11]
+CORRECTED = {
+    name: make
+    for name, make in (ORDER_1 | {"flow": FLOW["flow"], "flow, shift": FLOW["flow, shift"]}).items()
+    if name not in ("IPNDM", "EDM Euler", "EDM DPM++")
+} | {
+    "UniPC, flow": lambda: d.UniPCMultistepScheduler(
+        use_flow_sigmas=True, prediction_type="flow_prediction", flow_shift=3.0
+    ),
+    "flow, stochastic": FLOW["flow, stochastic"],
+}
+LEFT = {
+    **{name: (make, "two outputs a stage") for name, make in ORDER_2.items()},
+    **{name: (make, "") for name, make in PNDM.items()},
+    "EDM Euler": (ORDER_1["EDM Euler"], "say about the data"),
+    "clipping": (lambda: d.DDIMScheduler(clip_sample=True), "clip_sample"),
+    "thresholding": (
+        lambda: d.DPMSolverMultistepScheduler(thresholding=True),
+        "thresholding",
+    ),
+}
+
+
+class Net(nn.Module):
+    """Not linear, so that a prediction differs from an output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        weight = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+        self.weight, self.outputs = nn.Parameter(weight.double() / 3), []
+
+    def forward(self, x: Tensor, t: Any) -> Tensor:
+        out = torch.tanh(x @ self.weight) * (1 + float(t) / 1000) + x / (2 + x.std())
+        self.outputs.append(out.detach())
+        return out
+
+
+class Pipe:
+    """A loop over a scheduler, which logs what the scheduler's own step is given and returns."""
+
+    def __init__(self, make: Make, between: Any = lambda n, x: x):
+        self.net, self.scheduler, self.between = Net(), make(), between
+        self.log: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def __call__(self) -> Tensor:
+        self.scheduler.set_timesteps(STEPS)
+        x = start(self.scheduler)
+        more = noise_for(self.scheduler)
+        with torch.no_grad():
+            for n, t in enumerate(self.scheduler.timesteps):
+                x = self.scheduler.step(self.net(x, t), t, x, **more)[0]
+                x = self.between(n, x)
+        return x
+
+
+def start(scheduler: Any) -> Tensor:
+    noise = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(1)).double()
+    return noise * getattr(scheduler, "init_noise_sigma", 1.0)
+
+
+def noise_for(scheduler: Any) -> dict[str, Any]:
+    """The generator that step takes; torch's own is seeded for one that takes none."""
+    torch.manual_seed(3)
+    takes = "generator" in inspect.signature(scheduler.step).parameters
+    return {"generator": torch.Generator().manual_seed(5)} if takes else {}
+
+
+def run(make: Make, between: Any = lambda n, x: x, **options: Any) -> tuple[Pipe, Report]:
+    pipe = Pipe(make, between)
+    own = pipe.scheduler.step
+
+    @functools.wraps(own)
+    def step(model_output, timestep, sample, *args, **kwargs):
+        result = own(model_output, timestep, sample, *args, **kwargs)
+        pipe.log.append((model_output, sample, result[0]))
+        return result
+
+    pipe.scheduler.step = step
+    with accelerate(pipe, denoisers=["net"], **options) as handle:
+        pipe()
+        assert handle.report is not None
+        return pipe, handle.report
+
+
+def replayed(make: Make, pipe: Pipe, times: list[float]) -> list[Tensor]:
+    """x before every stage of a plain scheduler that is given interpolated outputs."""
+    scheduler, log, raw = make(), pipe.log, pipe.net.outputs
+    scheduler.set_timesteps(STEPS)
+    x, states, more = start(scheduler), [], noise_for(scheduler)
+    for n, t in enumerate(scheduler.timesteps):
+        k = max(a for a in ANCHORS if a <= n)
+        output = log[n][0]
+        if n not in ANCHORS and n < ANCHORS[-1]:
+            end = min(a for a in ANCHORS if a > n)
+            share = (times[n] - times[k]) / (times[end] - times[k])
+            output = log[k][0] + share * (raw[ANCHORS.index(end)] - log[k][0])
+        states.append(x)
+        x = scheduler.step(output, t, x, **more)[0]
+    return [*states, x]
+
+
+@pytest.mark.parametrize("name", CORRECTED)
+def test_a_corrected_run_is_the_run_of_interpolated_cells(name):
+    """The state at every anchor and at the stages after it, which show what the scheduler stored:
+    all exact stages up to the last cell, which nothing corrects.
+    """
+    make = CORRECTED[name]
+    pipe, report = run(make, anchors=ANCHORS, correct=True)
+    assert not report.reasons
+    states = replayed(make, pipe, [row.sigma for row in report.stages])
+    for n in (*ANCHORS, *range(ANCHORS[-1], STEPS)):
+        scale = states[n].abs().max()
+        torch.testing.assert_close(pipe.log[n][1] / scale, states[n] / scale, rtol=0, atol=1e-6)
+    assert all(row.correction for row in report.stages if row.stage in ANCHORS[3:])
+    plain, _ = run(make, anchors=ANCHORS)
+    assert (plain.log[-1][2] - pipe.log[-1][2]).abs().max() > 1e-4 * states[-1].abs().max()
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_cannot_be_corrected_is_left_and_said(name):
+    make, why = LEFT[name]
+    plain, _ = run(make, anchors=ANCHORS)
+    pipe, report = run(make, anchors=ANCHORS, correct=True)
+    said = [reason for _, reason in report.reasons if "not corrected" in reason]
+    assert said and why in said[0]
+    pairs = zip(pipe.log, plain.log, strict=True)
+    assert all(torch.equal(a, b) for one, other in pairs for a, b in zip(one, other))
+
+
+@pytest.mark.parametrize("name", ["DDIM", "UniPC", "flow", "Euler ancestral"])
+def test_a_full_budget_is_the_plain_run(name):
+    plain = Pipe(CORRECTED[name])()
+    pipe, report = run(CORRECTED[name], budget=STEPS, correct=True)
+    assert not report.predicted and not report.reasons
+    assert torch.equal(pipe.log[-1][2], plain)
+
+
+@pytest.mark.parametrize("change", ["new", "in place"])
+def test_a_cell_in_which_the_state_was_changed_is_not_corrected(change):
+    """As an inpainting pipeline does, or anybody who writes to the latents."""
+
+    def between(n: int, x: Tensor) -> Tensor:
+        if n != 5:
+            return x
+        return x * 1.5 if change == "new" else x.mul_(1.5)
+
+    pipe, report = run(CORRECTED["flow"], between, anchors=ANCHORS, correct=True)
+    left = [(n, reason) for n, reason in report.reasons if "not corrected" in reason]
+    assert left == [
+        (7, "the cell before is not corrected: the state was changed between the steps")
+    ]
+    moved = {row.stage: row.correction for row in report.stages if row.exact}
+    assert moved[7] is None and moved[4] and moved[11]
+    assert torch.equal(pipe.log[7][1], pipe.log[6][2])  # the sample is what the step before made
+
+
+def test_trying_a_scheduler_out_draws_from_nobodys_generator():
+    """SDE steps of a run that corrects use the noise that the plain run uses."""
+    pipe, _ = run(CORRECTED["flow, stochastic"], anchors=ANCHORS, correct=True)
+    plain, _ = run(CORRECTED["flow, stochastic"], anchors=ANCHORS)
+    assert all(torch.equal(pipe.log[n][2], plain.log[n][2]) for n in range(ANCHORS[3]))
