@@ -57,6 +57,29 @@ def test_an_anchor_never_waits(kernels, monkeypatch):
     assert run.report.evaluations == 8
 
 
+@pytest.mark.parametrize("solver", ["euler", "ab2"])
+@pytest.mark.parametrize("kernels", [True, False], ids=["fused", "torch"])
+def test_a_correction_never_waits_and_holds_two_tensors(kernels, solver, monkeypatch):
+    if not kernels:
+        monkeypatch.setattr(slot, "fused", lambda like: None)
+    path = torch.randn(30, 4, 8, 16, device="cuda")
+    for attempt in range(2):  # the first compiles the kernels and tries the solver out
+        run = Run(SIGMAS, 8, correct=True, solver=solver)
+        state = torch.randn(4, 8, 16, device="cuda")
+        memory = [[state] * (1 + len(run.stored(0)))]
+        for n in range(run.steps):
+            if not run.queries(n):
+                never_wait(run.predict, n)
+            elif attempt:
+                never_wait(run.observe_state, n, path[n], None, memory)
+            else:
+                run.observe_state(n, path[n], None, memory)
+    report = run.report
+    assert report.evaluations == 8 and not report.reasons
+    assert sum(stage.correction is not None for stage in report.stages) > 2
+    assert report.bytes_held == 2 * path[0].nbytes
+
+
 def carried(path, **options):
     run = Run(SIGMAS, 8, **options)
     return [run(n, lambda n=n: path[n]).clone() for n in range(run.steps)]
@@ -75,8 +98,9 @@ def test_the_fused_kernels_repeat_themselves_and_agree_with_torch(monkeypatch, s
         assert torch.allclose(x, y, rtol=close, atol=4 * close)
 
 
-def test_a_whole_run_in_one_cuda_graph():
-    plan = Plan.of(SIGMAS, 8)
+@pytest.mark.parametrize("correct", [False, True])
+def test_a_whole_run_in_one_cuda_graph(correct):
+    plan = Plan.of(SIGMAS, 8, correct=correct)
     x = torch.randn(2, 8, 16, device="cuda")
     expected = sample(field, x, plan=plan)
     side = torch.cuda.Stream()
@@ -107,10 +131,11 @@ def test_a_compiled_model_whose_output_buffer_is_used_again():
 
 @pytest.mark.parametrize("solver", ["euler", "ab2", "heun", "dpm++2m"])
 @pytest.mark.parametrize("space", ["output", "data"])
-def test_the_gpu_computes_what_the_cpu_computes(space, solver):
+@pytest.mark.parametrize("correct", [False, True])
+def test_the_gpu_computes_what_the_cpu_computes(correct, space, solver):
     x = torch.randn(4, 8, 16, dtype=torch.float64)
-    here = sample(field, x, SIGMAS, 8, space=space, solver=solver)
-    there = sample(field, x.cuda(), SIGMAS, 8, space=space, solver=solver)
+    here = sample(field, x, SIGMAS, 8, space=space, solver=solver, correct=correct)
+    there = sample(field, x.cuda(), SIGMAS, 8, space=space, solver=solver, correct=correct)
     assert (here - there.cpu()).abs().max() < 1e-9
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import oracle
-from geoshrink import Run, sample
+from geoshrink import Correction, Run, sample
 from geoshrink.history import slot
 from geoshrink.rules import RULES, Form, Rule
 from geoshrink.rules.retention import Statistics, retention, turning
@@ -275,3 +275,67 @@ def test_retention_survives_cancellation(fused, torch_only, way, dtype):
         rho = oracle.horizon(SIGMAS, stage.stage, k, j)
         truth = oracle.retention("chordal", v[0] - v[1], v[1] - v[2], rho, None)
         assert truth < 0.99 and abs(stage.omega - truth) < 1e-3
+
+
+CORRECTED = [
+    {"correct": True},
+    {"correct": Correction("linear", 1.0)},
+    {"correct": Correction(0.3, 2.0), "rule": "chordal"},
+    {"correct": True, "solver": "ab2"},
+    {"correct": True, "solver": "dpm++2m"},
+    {"correct": True, "anchors": (0, 4, 9)},  # the first cell is held
+]
+
+
+@pytest.mark.parametrize("options", CORRECTED, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_corrected_run_is_the_same_either_way(fused, torch_only, dtype, options):
+    torch.manual_seed(3)
+    x, weight = randn(3, 40, dtype=dtype), randn(40, 40) / 5
+    options = {"anchors": (0, 1, 2, 4, 7, 11)} | options
+
+    def run():
+        def velocity(x, sigma):
+            return (torch.tanh(x.float() @ weight) * (1 + sigma)).to(dtype)
+
+        return sample(velocity, x, SIGMAS, with_report=True, **options)
+
+    (quick, told), _ = run(), torch_only()
+    plain, same = run()
+    assert not told.reasons and not same.reasons
+    half = 4e-2 if CUDA else 0.15  # the interpreter cuts
+    step = {torch.float32: 1e-5, torch.bfloat16: half, torch.float16: 5e-3, torch.float64: 1e-12}
+    assert torch.allclose(quick.double(), plain.double(), rtol=0, atol=step[dtype])
+    moved = [(a.correction, b.correction) for a, b in zip(told.stages, same.stages)]
+    loose = {torch.bfloat16: 0.2, torch.float16: 1e-2}.get(dtype, 1e-4)
+    assert any(a for a, _ in moved)
+    assert all((a is None) == (b is None) for a, b in moved)
+    assert all(a == pytest.approx(b, rel=loose, abs=1e-4) for a, b in moved if a is not None)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
+def test_a_correction_that_is_not_finite_or_outlying_is_dropped(fused, torch_only, value):
+    """Of the sample that has it, and of no other."""
+    torch.manual_seed(0)
+    x = randn(2, 30)
+
+    def run():
+        def velocity(x, sigma):
+            out = torch.tanh(x) * (1 + sigma)
+            if abs(sigma - SIGMAS[4]) < 1e-6:
+                out[1, 3] = value
+            return out
+
+        v, states = Run(SIGMAS, anchors=(0, 1, 2, 4, 9), correct=True, solver="euler"), []
+        y = x.clone()
+        for n in range(6):
+            before = y
+            output, y = v.with_state(n, lambda n=n: velocity(y, SIGMAS[n]), y)
+            states.append((before, y))
+            y = y + (SIGMAS[n + 1] - SIGMAS[n]) * output
+        return states
+
+    quick, _ = run(), torch_only()
+    for before, after in (quick[4], run()[4]):
+        assert torch.equal(before[1], after[1]) and not torch.equal(before[0], after[0])
+    assert torch.allclose(quick[4][1], run()[4][1], atol=1e-6)

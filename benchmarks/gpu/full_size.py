@@ -4,7 +4,7 @@
     python benchmarks/gpu/full_size.py --report results.jsonl        # RESULTS.md from what was kept
     python benchmarks/gpu/full_size.py --tiny                        # the same code on a CPU
 
-Per model: direct (as many steps as the budget), ours, full, then the rivals at the same number of
+Per model: direct (as many steps as the budget), ours, ours with corrected cells, full, then the rivals at the same number of
 evaluations. Every line is written as soon as it is measured, and what fails or no longer fits in
 the model's time is written as such. Seconds are wall time from the call of the pipeline until the
 device is idle. What a skipped stage costs the host is seen on a small latent, where nothing hides
@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 from machine import header, kernels, profiler
-from methods import RIVALS, Context, ours, plain
+from methods import RIVALS, Context, corrected, ours, plain
 from models import MODELS, Model, build
 from results import report
 
@@ -205,16 +205,20 @@ class Bench:
         torch.manual_seed(0)
         self.measure("built", 0, lambda: {"built": time.perf_counter() - self.begun})
         self.measure("attention", 0, self.attention)
-        with ours(self.pipe, 6, 4):  # compiles what is compiled at the first use of a size
-            self.run(self.call, 6)
+        for method in (ours, corrected):  # compiles what is compiled at the first use of a size
+            with method(self.pipe, 8, 4):
+                self.run(self.call, 8)
         direct = self.measure("direct", 0, lambda: self.timed(plain, budget)) or 1.0
         self.measure("ours", direct, lambda: self.timed(ours, steps), EXTRA)
+        self.measure("corrected", direct, lambda: self.timed(corrected, steps), EXTRA)
         for _ in range(self.model.repeats - 1):
             self.measure("direct", direct, lambda: self.timed(plain, budget))
             self.measure("ours", direct, lambda: self.timed(ours, steps))
+            self.measure("corrected", direct, lambda: self.timed(corrected, steps))
         self.measure("full", direct * steps / budget, lambda: self.timed(plain, steps), EXTRA)
         self.measure("stage: pipeline alone", 2, self.bare, EXTRA)
         self.measure("stage: ours", 3, lambda: self.stages(ours), EXTRA)
+        self.measure("stage: corrected", 3, lambda: self.stages(corrected), EXTRA)
         for name, method in RIVALS.items() if self.rivals else ():  # the last leaves traces
             self.measure(name, 1.5 * direct, lambda m=method: self.timed(m, steps))
             self.measure(f"stage: {name}", 5, lambda m=method: self.stages(m))

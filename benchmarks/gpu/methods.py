@@ -37,6 +37,10 @@ def ours(pipe: Any, steps: int, budget: int) -> Context:
     return geoshrink.accelerate(pipe, budget=budget)
 
 
+def corrected(pipe: Any, steps: int, budget: int) -> Context:
+    return geoshrink.accelerate(pipe, budget=budget, correct=True)
+
+
 @contextlib.contextmanager
 def hooked(pipe: Any, apply: Callable[[Any], None], names: tuple[str, ...]) -> Iterator[None]:
     """One of diffusers' caches, applied by hand: SD3's transformer has no enable_cache."""

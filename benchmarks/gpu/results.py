@@ -57,7 +57,7 @@ def table(model: str, lines: dict[tuple[str, str], list[dict]]) -> list[str]:
     rows = [f"## {MODELS[model].title}, {MODELS[model].steps} steps", "", *HEAD]
     alone = of("stage: pipeline alone", "host_us"), of("stage: pipeline alone", "launches")
     rows.append("| pipeline alone | | | | | |" + "".join(f" {number(a)} |" for a in alone))
-    for method in ("full", "direct", "ours", *RIVALS):
+    for method in ("full", "direct", "ours", "corrected", *RIVALS):
         own = lines.get((model, method), [])
         seconds, runs = of(method, "seconds"), sum("seconds" in line for line in own)
         if seconds is None:
@@ -77,8 +77,9 @@ def table(model: str, lines: dict[tuple[str, str], list[dict]]) -> list[str]:
         rows.append(f"| {method} | " + " | ".join(cells) + " |")
     kernel = lines.get((model, "attention"), [{}])[-1].get("attention")
     rows += ["", f"Attention: {kernel}.", ""]
-    parts = {m: [of(m, part) for part in WHERE] for m in ("direct", "ours")}
-    if None not in (*parts["direct"], *parts["ours"]):
+    parts = {m: [of(m, part) for part in WHERE] for m in ("direct", "ours", "corrected")}
+    parts = {m: found for m, found in parts.items() if None not in found}
+    if len(parts) > 1:
         each = [
             f"{method} {' + '.join(f'{1e3 * part:.1f}' for part in found)} ms"
             for method, found in parts.items()
