@@ -330,7 +330,7 @@ def test_a_correction_that_is_not_finite_or_outlying_is_dropped(fused, torch_onl
         y = x.clone()
         for n in range(6):
             before = y
-            output, y = v.with_state(n, lambda n=n: velocity(y, SIGMAS[n]), y)
+            output, y = v.with_state(n, lambda n=n, y=y: velocity(y, SIGMAS[n]), y)
             states.append((before, y))
             y = y + (SIGMAS[n + 1] - SIGMAS[n]) * output
         return states
