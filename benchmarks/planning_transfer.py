@@ -30,10 +30,11 @@ from planning_common import (
 )
 
 from geoshrink import Grid, Plan, Profile, profile, sample
-from geoshrink.planning.resampling import pooled, resampled, subset
+from geoshrink.planning.space import resampled
 from geoshrink.planning.tournament import decibels
 from geoshrink_bench import zoo
 from geoshrink_bench.cases.zoo_case import ZooCase
+from geoshrink_bench.zoo.carried import pooled, subset
 
 SAMPLES = (4, 8, 16)
 SIGMA = "σ-geometric"

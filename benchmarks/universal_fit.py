@@ -24,7 +24,7 @@ from planning_common import SETTINGS, settings
 from geoshrink import Profile
 from geoshrink.meshes.auto import Shape, universal_anchors
 from geoshrink.planning.planner import decibel
-from geoshrink.planning.resampling import subset
+from geoshrink_bench.zoo.carried import subset
 
 LOW, HIGH = Shape(0.005, 0.01, 0.1, 0.0), Shape(0.08, 0.2, 0.8, 1.5)
 SAMPLES = 8

@@ -12,7 +12,7 @@ from geoshrink import Grid, Plan, Profile, Run, sample
 from geoshrink.history.refinement import refined_grid, refined_plan
 from geoshrink.planning.cells import Cells
 from geoshrink.planning.gains import gain_stages
-from geoshrink.planning.planner import BASELINES
+from geoshrink.planning.planner import BASELINES, planner_of
 from geoshrink.planning.runs import FULL
 from geoshrink.planning.space import View, between, gram, weights_of
 from geoshrink.planning.tournament import SLATES, converged, decibels
@@ -229,7 +229,7 @@ def test_what_the_flow_costs_is_said_before(capsys):
 
 
 def test_calibrated_cells_get_a_coefficient_for_every_refined_stage(made):
-    plan = made.planner_for(8).named("calibrated", 6)
+    plan = planner_of(made, 8).named("calibrated", 6)
     assert plan is not None and plan.coefficients is not None
     assert len(plan.coefficients) == 8 * T
     second = plan.anchors[1]

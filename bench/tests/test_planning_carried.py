@@ -10,10 +10,11 @@ import torch
 import geoshrink
 from geoshrink import Grid, Plan, Profile, sample
 from geoshrink.planning.gains import gain_stages
-from geoshrink.planning.resampling import pooled, resampled, subset
+from geoshrink.planning.space import resampled
 from geoshrink.planning.tournament import decibels
 from geoshrink_bench import zoo
 from geoshrink_bench.zoo import profiles as ship
+from geoshrink_bench.zoo.carried import pooled, subset
 from toy import Toy, noise, shifted
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -11,15 +11,14 @@ sum over the Gram matrix. A regime's first anchor holds (i = j = k), and its sec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ..history.refinement import refined_track
 from ..rules import Rule
 from ..rules.retention import Statistics, retention
-from .space import View, middles
+from .space import View
 
 CALIBRATED = "calibrated"  # the paper's conditional optimum: one ω per stage, from the profile
 HOLD, LINEAR = PAIR_RULES = "hold", "linear"
@@ -126,17 +125,17 @@ class Pairs:
         self.WG = self.W @ nodes  # (l, row)
         inner = nodes[:, view.stages :] if view.parts else nodes
         self.WGW = self.W @ inner @ self.W.T
-        self.times = torch.tensor(node_times(view), dtype=torch.float64)
-        self.WT = self.W @ self.times
+        self.WT = self.W @ view.times[1]
         self.sums = self.W.sum(1)
         self.sigmas = torch.tensor(view.track.sigmas, dtype=torch.float64)
-        self.carried = carried(view)
+        self.factors = step_factors(view)
 
     def costs(self, k: int, rule: str) -> Tensor:
         """(j, l) for l = k + 1 … L."""
         s = k if self.view.parts else k + 1
         ends = slice(k + 1, None)
-        Q = self.carried(s)[k + 1 - s :]  # from s to each end
+        Q = torch.cat([self.sums.new_ones(1), self.factors[s:].cumprod(0)])  # from s to s, s + 1 …
+        Q = Q[k + 1 - s :]
         past = max(k, 1)
         own = self.WG[ends] - Q[:, None] * self.WG[s]  # ⟨Σ W z_n, ·⟩
         total = self.sums[ends] - Q * self.sums[s]
@@ -154,25 +153,14 @@ class Pairs:
         return ((AA[:, None] + w * (2 * AD + w * S)) * self.price[ends, None]).T
 
 
-def node_times(view: View) -> list[float]:
-    """The times at which λ is taken: those of the stages, or the middles of their parts."""
-    if not view.parts:
-        return list(view.track.sigmas[:-1])
-    return middles(refined_track(view.track, view.parts).sigmas)
+def step_factors(view: View) -> Tensor:
+    """The factor by which each step of the solver carries an error of x: x_{l+1} = p_l·x_l + …
 
-
-def carried(view: View) -> Callable[[int], Tensor]:
-    """A function of s: the factors by which an error of x at s arrives at s, s + 1 … L."""
-    weights, parts = view.weights, max(1, view.parts)
-    # x_{l+1} = p_l·x_l + …: p_l is how the weight of an earlier node changes from l to l + 1
-    ratios = [1.0]
+    p_l is how the weight of an earlier node changes from l to l + 1.
+    """
+    weights, parts, factors = view.weights, max(1, view.parts), [1.0]
     for stage in range(1, view.stages):
         before = weights[stage, : stage * parts]
         place = int(before.abs().argmax())
-        ratios.append(float(weights[stage + 1, place] / before[place]) if before[place] else 1.0)
-    steps = torch.tensor(ratios, dtype=torch.float64)
-
-    def factors(start: int) -> Tensor:
-        return torch.cat([torch.ones(1, dtype=torch.float64), steps[start:].cumprod(0)])
-
-    return factors
+        factors.append(float(weights[stage + 1, place] / before[place]) if before[place] else 1.0)
+    return torch.tensor(factors, dtype=torch.float64)

@@ -26,6 +26,8 @@ VERSIONS = 1, 2
 VERSION = VERSIONS[-1]
 KIND, DIGEST = "geoshrink profile", "sha256"
 TYPES = {"<f8", "<f4"}
+#: The fields of a profile that JSON holds as they are; LATER ones are not in every old file.
+PLAIN, LATER = ("complete", "model", "guidance", "dtype", "stages"), ("solver", "origin", "made")
 
 
 def write(profile: Runs, file: str | Path, small: bool = False) -> None:
@@ -33,15 +35,8 @@ def write(profile: Runs, file: str | Path, small: bool = False) -> None:
     kind = "<f4" if small else "<f8"
     body = {
         KIND: VERSION,
-        "complete": profile.complete,
-        "model": profile.model,
-        "guidance": profile.guidance,
-        "dtype": profile.dtype,
+        **{name: getattr(profile, name) for name in (*PLAIN, *LATER)},
         "samples": profile.samples,
-        "stages": profile.stages,
-        "solver": profile.solver,
-        "origin": profile.origin,
-        "made": profile.made,
         "grid": asdict(profile.grid),
         "trials": [asdict(trial) for trial in profile.trials],
         "batches": [
@@ -95,20 +90,13 @@ def parse(body: dict[str, Any]) -> dict[str, Any]:
         )
         for batch in body["batches"]
     )
-    guidance = body["guidance"]
     trials = (t | {"anchors": tuple(t["anchors"]), "db": tuple(t["db"])} for t in body["trials"])
+    plain = {name: body[name] for name in (*PLAIN, *(name for name in LATER if name in body))}
     return dict(
+        {name: tuple(v) if isinstance(v, list) else v for name, v in plain.items()},
         grid=grid,
         batches=batches,
-        stages=tuple(body["stages"]),
-        model=body["model"],
-        guidance=tuple(guidance) if isinstance(guidance, list) else guidance,
-        dtype=body["dtype"],
         trials=tuple(Trial(**trial) for trial in trials),
-        complete=body["complete"],
-        solver=body.get("solver", "euler"),
-        origin=body.get("origin", ""),
-        made=body.get("made", ""),
     )
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -102,14 +103,10 @@ class Planner:
         return self.profile.solver if self.profile.solver in SOLVERS else "euler"
 
     def importance(self, early: bool) -> list[Tensor]:
-        """a(σ)² over the energy of every slot, at grid points 0 … T."""
-        gains = [self.profile.gains(i, early) for i in range(self.profile.slots)]
-        return [torch.from_numpy(a) ** 2 / e / len(gains) for a, e in zip(gains, self.energies)]
-
-    @property
-    def energies(self) -> tuple[float, ...]:
-        """Of every slot at the end of the full runs; 1 in place of 0."""
-        return tuple(e or 1.0 for e in self.profile.energies)
+        """a(σ)² over the energy of every slot (1 in place of 0), at grid points 0 … T."""
+        energies = self.profile.energies
+        gains = [self.profile.gains(i, early) for i in range(len(energies))]
+        return [torch.from_numpy(a) ** 2 / (e or 1.0) / len(gains) for a, e in zip(gains, energies)]
 
     def regime(self, index: int, space: str, early: bool = False, parts: int = 1) -> Regime:
         """parts   nodes per stage, if the target is the exact flow"""
@@ -126,11 +123,15 @@ class Planner:
             self.regimes[key] = Regime(views, prices, self.solver == "euler")
         return self.regimes[key]
 
+    def regimes_for(self, recipe: Recipe) -> list[Regime]:
+        count = len(self.grid.spans())
+        return [self.regime(r, recipe.space, recipe.early) for r in range(count)]
+
     def search(self, name: str, budget: int) -> Found:
         """The cheapest plan of a recipe at a budget."""
         if (name, budget) not in self.found:
             recipe, spans = RECIPES[name], self.grid.spans()
-            regimes = [self.regime(r, recipe.space, recipe.early) for r in range(len(spans))]
+            regimes = self.regimes_for(recipe)
             with one_thread():
                 parts = [regime.search(recipe.rules, budget) for regime in regimes]
             for b in range(len(spans), self.grid.steps + 1) if self.exact else [budget]:
@@ -147,7 +148,8 @@ class Planner:
         if name in BASELINES:
             return baseline(name, self.grid, budget, self.refine)
         recipe = RECIPES[name]
-        if not self.can_predict(recipe.space):
+        known = self.refine == 1 or all(t.prediction != "v" for t in self.grid.tracks)
+        if not (self.knows_data if recipe.space == "data" else known):
             return None
         found = self.search(name, budget)
         return Plan(
@@ -167,19 +169,13 @@ class Planner:
 
     def exact_for(self, name: str) -> bool:
         """Whether every set of anchors is searched for a recipe."""
-        recipe, spans = RECIPES[name], range(len(self.grid.spans()))
-        regimes = [self.regime(r, recipe.space, recipe.early) for r in spans]
-        return all(regime.exact_for(recipe.rules) for regime in regimes)
+        rules = RECIPES[name].rules
+        return all(regime.exact_for(rules) for regime in self.regimes_for(RECIPES[name]))
 
     @property
     def knows_data(self) -> bool:
         """Whether the grid says where the data is, as data space needs."""
         return all(t.prediction != "flow" or t.data is not None for t in self.grid.tracks)
-
-    def can_predict(self, space: str) -> bool:
-        if space == "data":
-            return self.knows_data
-        return self.refine == 1 or all(t.prediction != "v" for t in self.grid.tracks)
 
     def coefficients(self, found: Found, space: str) -> tuple[float | None, ...] | None:
         """ω of the (refined) stages in calibrated cells, and of the anchor that ends them."""
@@ -187,9 +183,7 @@ class Planner:
             return None
         times = self.refine
         omega: list[float | None] = [None for _ in range(self.grid.steps * times)]
-        for r, (first, last) in enumerate(self.grid.spans()):
-            own = [a - first for a in found.anchors if first <= a < last]
-            rules = [rule for a, rule in zip(found.anchors, found.rules) if first <= a < last]
+        for r, first, last, own, rules in self.parted(found):
             regime = self.regime(r, space, parts=times)
             for place, k in enumerate(own[1:], 1):
                 if rules[place] == CALIBRATED:
@@ -198,6 +192,12 @@ class Planner:
                     start, count = first * times + k * times + 1, end - k * times - 1
                     omega[start : start + count] = fitted[:count].tolist()
         return tuple(omega)
+
+    def parted(self, plan: Plan | Found) -> Iterator[tuple[int, int, int, list[int], list[Any]]]:
+        """(regime, its first stage, its end, its anchors counted from there, their rules)."""
+        for r, (first, last) in enumerate(self.grid.spans()):
+            mine = [(a - first, u) for a, u in zip(plan.anchors, plan.rules) if first <= a < last]
+            yield r, first, last, [a for a, _ in mine], [rule for _, rule in mine]
 
     def surrogate(self, name: str, budget: int) -> float:
         """−10·log10 of the cost: it ranks anchors, and does not predict the quality."""
@@ -209,9 +209,7 @@ class Planner:
     def cost(self, plan: Plan) -> float:
         """Σ a²·E‖e‖² of a plan that has no coefficients."""
         total = 0.0
-        for r, (first, last) in enumerate(self.grid.spans()):
-            own = [a - first for a in plan.anchors if first <= a < last]
-            rules = [rule for a, rule in zip(plan.anchors, plan.rules) if first <= a < last]
+        for r, _, _, own, rules in self.parted(plan):
             for place, rule in enumerate(rules):
                 near, k = own[max(place - 2, 0) : place + 2], min(place, 2)
                 with one_thread():

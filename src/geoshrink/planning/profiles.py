@@ -11,12 +11,11 @@ from typing import Any
 
 from ..grid import Grid
 from ..plan import Plan
-from .choosing import Prediction, best_plan, budget_for_target, prediction
-from .curve import Curve
+from .choosing import Curve, Prediction, best_plan, budget_for_target, prediction
 from .files import read, write
 from .planner import Planner, planner_of
-from .resampling import resampled
 from .runs import RUN, TARGETS, Runs, check_budget, check_target
+from .space import resampled
 from .tournament import measured
 
 
@@ -44,10 +43,6 @@ class Profile(Runs):
     def planner(self) -> Planner:
         """Searches for plans close to the full run, and remembers them."""
         return planner_of(self)
-
-    def planner_for(self, refine: int) -> Planner:
-        """The same for plans close to the exact flow, whose grid is refined so many times."""
-        return planner_of(self, refine)
 
     def plan(
         self,

@@ -1,24 +1,29 @@
-"""Full runs as numbers: the Gram matrix of a run, and the same run seen in output or data space.
+"""Full runs as numbers: the Gram matrix of a run, seen in output or data space, or on another grid.
 
 A run under Euler (DDIM off flow grids), AB2 or DPM++(2M) is linear in its noise x_0 and its outputs
 v_0 … v_{T−1}, and so are the errors of predictions. So the (T + 1)×(T + 1) Gram matrix of noise and
 outputs, one per sample and slot, holds all that planning needs of the tensors.
+
+Along a run the outputs are smooth in σ, so the matrix can be interpolated to the stages of another
+grid of the same model. Trials are kept, to choose recipes by; no prediction is called measured.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..grid import Track
+from ..grid import Grid, Track
 from ..history.refinement import refined_track
 from ..solvers import SOLVERS
+from .runs import Batch, Kind, Runs
 
 BLOCK = 1 << 16  # coordinates in double precision at a time
 
@@ -86,14 +91,19 @@ class View:
         nodes, before = self.nodes(k, end), self.stages if self.parts else 0
         return slice(before + nodes.start, before + nodes.stop)
 
+    @property
+    def times(self) -> tuple[Tensor, Tensor]:
+        """Of every node: the middle of its step, which ρ is taken at, and its own time, for λ."""
+        cut = refined_track(self.track, max(1, self.parts)).sigmas
+        centres = torch.tensor(middles(cut), dtype=torch.float64)
+        own = torch.tensor(self.track.sigmas[:-1], dtype=torch.float64)
+        return centres, centres if self.parts else own
+
     def horizons(self, k: int, past: list[int], end: int) -> tuple[Tensor, Tensor]:
         """ρ and λ of the nodes from k to `end`, from anchors j of `past` and k; (n, j)."""
         sigmas = torch.tensor(self.track.sigmas, dtype=torch.float64)
         span = sigmas[k] - sigmas[past]
-        cut = refined_track(self.track, max(1, self.parts)).sigmas
-        centres = torch.tensor(middles(cut), dtype=torch.float64)
-        starts = centres if self.parts else sigmas[:-1]
-        ahead = torch.stack([t[self.nodes(k, end)] for t in (centres, starts)]) - sigmas[k]
+        ahead = torch.stack([t[self.nodes(k, end)] for t in self.times]) - sigmas[k]
         rho, lam = ahead[:, :, None] / torch.where(span == 0, torch.inf, span)
         return rho, lam
 
@@ -111,16 +121,13 @@ def between(points: Sequence[float], times: Sequence[float]) -> Tensor:
     for row, t in zip(rows, times):
         near: list[int] = []
         for i in sorted(range(len(points)), key=lambda i: abs(points[i] - t)):
-            if len(near) < (4 if low <= t <= high else 2) and points[i] not in at(points, near):
+            new = all(points[i] != points[j] for j in near)
+            if len(near) < (4 if low <= t <= high else 2) and new:
                 near.append(i)
         for i in near:
-            others = at(points, [j for j in near if j != i])
+            others = [points[j] for j in near if j != i]
             row[i] = math.prod((t - s) / (points[i] - s) for s in others)
     return rows
-
-
-def at(points: Sequence[float], places: Sequence[int]) -> list[float]:
-    return [points[i] for i in places]
 
 
 def rows_of(track: Track, space: str, solver: str = "euler") -> Tensor:
@@ -151,3 +158,68 @@ def weights_of(track: Track, space: str, solver: str = "euler") -> Tensor:
             error = (error - a * x) / b if b else torch.zeros_like(x)
         states.append(stepping.step(n, x, error))
     return torch.stack(states)
+
+
+def resampled(profile: Kind, grid: Grid) -> Kind:
+    """The profile on another grid: another number of steps, another shift."""
+    check_kind(profile.grid, grid)
+    rows = [rows_between(profile.grid, grid, i) for i in range(profile.slots)]
+    places = nearest_stages(profile, grid)
+    batches = tuple(
+        Batch(
+            tuple(r @ g @ r.T for r, g in zip(rows, batch.grams)),
+            batch.energies,
+            tuple(g[[*places]] for g in batch.gains),
+        )
+        for batch in profile.batches
+    )
+    origin = f"resampled from {profile.grid.steps} stages"
+    stages = tuple(places.values())
+    return replace(profile, grid=grid, batches=batches, stages=stages, origin=origin, _planners={})
+
+
+def check_kind(old: Grid, new: Grid) -> None:
+    """Refuses a grid on which the profiled outputs say nothing."""
+    reason = None
+    if new.steps < 2:
+        reason = f"{new.steps} stage, and two are the fewest"
+    elif len(new.tracks) != len(old.tracks):
+        reason = f"{len(new.tracks)} σ-grids, not {len(old.tracks)}"
+    elif len(new.regimes) != len(old.regimes):
+        reason = f"{len(new.regimes)} regimes beside the first, not {len(old.regimes)}"
+    for was, now in zip(old.tracks, new.tracks):
+        if was.prediction != now.prediction:
+            reason = f"{now.prediction} outputs, not {was.prediction}"
+        (a, b), (c, d) = ((t.sigmas[0], t.sigmas[-1]) for t in (was, now))
+        spare = abs(a - b) / 10  # other numbers of steps may begin and end a little elsewhere
+        inside = min(a, b) - spare <= min(c, d) and max(c, d) <= max(a, b) + spare
+        if not inside or (a > b) != (c > d):
+            reason = f"σ from {c:g} to {d:g}, and the model was profiled from {a:g} to {b:g}"
+    if reason is not None:
+        raise ValueError(
+            f"this profile cannot be resampled: the new grid has {reason}; profile the model on "
+            "that grid"
+        )
+
+
+def rows_between(old: Grid, new: Grid, slot: int) -> Tensor:
+    """(T' + 1, T + 1): the noise, then the outputs at the new stages; regimes do not mix."""
+    steps = old.steps
+    rows = torch.zeros(new.steps + 1, steps + 1, dtype=torch.float64)
+    rows[0, 0] = 1.0
+    was, now = (g.track(slot).sigmas for g in (old, new))
+    for (a, b), (c, d) in zip(old.spans(), new.spans()):
+        rows[c + 1 : d + 1, a + 1 : b + 1] = between(was[a:b], now[c:d])
+    return rows
+
+
+def nearest_stages(profile: Runs, grid: Grid) -> dict[int, int]:
+    """{place among the measured stages: the nearest new stage by τ}, each new stage once."""
+    far = [np.asarray(g.tracks[g.lead].tau) for g in (profile.grid, grid)]
+    was, now = (np.abs(tau - tau[0]) for tau in far)
+    found: dict[int, int] = {}
+    for place, n in enumerate(profile.stages):
+        near = 1 + int(np.abs(now[1:-1] - was[n]).argmin())
+        if near not in found.values():
+            found[place] = near
+    return found
