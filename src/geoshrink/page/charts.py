@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from geoshrink.page.markup import Markup, element, join, section
+from geoshrink.page.markup import Markup, element, fill, join, section
 from geoshrink.page.scale import Scale, minus
 
 WIDTH, HEIGHT = 560, 320
@@ -18,6 +18,26 @@ MARKS = (
     "M-3.6,-3.6h7.2v7.2h-7.2z",  # square
     "M0,-4.8L4.6,3.4H-4.6z",  # triangle
     "M0,-5L5,0L0,5L-5,0z",  # diamond
+)
+CHART = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{{spoken}}">{{plot}}</svg>'
+#: A line is cut off at the plot's edge.
+STROKE = (
+    f'<svg viewBox="{LEFT} {TOP} {RIGHT - LEFT} {BOTTOM - TOP}" x="{LEFT}" y="{TOP}" '
+    f'width="{RIGHT - LEFT}" height="{BOTTOM - TOP}"><path d="{{path}}" class="line"></path></svg>'
+)
+POINT = (
+    '<g transform="translate({x} {y})"><title>{title}</title>{mark}'
+    '<circle r="10" class="reach"></circle></g>'
+)
+SWATCH = (
+    '<svg viewBox="-14 -7 28 14" aria-hidden="true"><path d="M-14,0H14" class="line"></path>'
+    "{mark}</svg>{text}"
+)
+DOT = '<circle cx="{x}" cy="12" r="{r}"><title>{title}</title></circle>'
+DOTS = (
+    f'<div class="label"><span>{{label}}</span><small>{{count}}</small></div><svg role="img" '
+    f'viewBox="0 0 {STRIP} 24" aria-label="{{label}}: anchors at stages {{listed}}">'
+    '<path d="{ticks}" class="rule"></path>{dots}</svg>'
 )
 Point = tuple[float, float]
 
@@ -67,13 +87,7 @@ class Lines:
     def html(self) -> str:
         labels = ", ".join(series.label for series in self.series)
         spoken = f"{self.title}: {self.y_label} against {self.x_label} for {labels or 'nothing'}"
-        svg = element(
-            "svg",
-            self.plot(),
-            viewBox=f"0 0 {WIDTH} {HEIGHT}",
-            role="img",
-            aria_label=spoken,
-        )
+        svg = fill(CHART, spoken=spoken, plot=self.plot())
         return section("chart", self.title, self._legend(), svg, caption=self.caption)
 
     def plot(self) -> Markup:
@@ -114,33 +128,16 @@ class Lines:
         )
 
     def _line(self, i: int, x: Scale, y: Scale) -> Markup:
-        """Strokes are cut off at the plot's edge; marks are whole, and only where they belong."""
+        """The stroke, and the marks that are on the plot, whole."""
         series = self.series[i]
         path = "".join(
             "M" + "L".join(f"{x(px)},{y(py)}" for px, py in run) for run in series.runs()
         )
-        plot = f"{LEFT} {TOP} {RIGHT - LEFT} {BOTTOM - TOP}"
-        stroke = element(
-            "svg",
-            element("path", d=path, class_="line"),
-            viewBox=plot,
-            x=LEFT,
-            y=TOP,
-            width=RIGHT - LEFT,
-            height=BOTTOM - TOP,
-        )
-        marks = (
-            element(
-                "g",
-                element("title", f"{series.label}: {_number(py)} at {_number(px)}"),
-                _mark(i),
-                element("circle", r=10, class_="reach"),
-                transform=f"translate({x(px)} {y(py)})",
-            )
-            for px, py in series.points()
-            if py in y
-        )
-        return element("g", stroke, *marks, class_=f"series-{i % COLOURS}")
+        marks = []
+        for px, py in (point for point in series.points() if point[1] in y):
+            title = f"{series.label}: {minus(f'{py:.5g}')} at {minus(f'{px:.5g}')}"
+            marks.append(fill(POINT, x=x(px), y=y(py), title=title, mark=_mark(i)))
+        return element("g", fill(STROKE, path=path), *marks, class_=f"series-{i % COLOURS}")
 
     def _legend(self) -> Markup:
         return element("ul", *map(self._legend_entry, range(len(self.series))), class_="legend")
@@ -150,15 +147,8 @@ class Lines:
 
     def _entry(self, i: int) -> Markup:
         series = self.series[i]
-        swatch = element(
-            "svg",
-            element("path", d="M-14,0H14", class_="line"),
-            _mark(i),
-            viewBox="-14 -7 28 14",
-            aria_hidden="true",
-        )
         text = series.label if series.points() else f"{series.label} (no data)"
-        return join((swatch, text))
+        return fill(SWATCH, mark=_mark(i), text=text)
 
 
 @dataclass(frozen=True)
@@ -188,28 +178,10 @@ class Anchors:
 
     def _strip(self, label: str, anchors: list[int]) -> Markup:
         ticks = "".join(f"M{self._at(stage)},9V15" for stage in range(self.steps))
-        radius = min(5.0, max(2.0, 0.42 * STRIP / self.steps))
-        dots = (
-            element(
-                "circle",
-                element("title", f"{label}: stage {anchor}"),
-                cx=self._at(anchor),
-                cy=12,
-                r=round(radius, 2),
-            )
-            for anchor in anchors
-        )
-        listed = ", ".join(map(str, anchors)) or "none"
-        svg = element(
-            "svg",
-            element("path", d=ticks, class_="rule"),
-            *dots,
-            role="img",
-            viewBox=f"0 0 {STRIP} 24",
-            aria_label=f"{label}: anchors at stages {listed}",
-        )
-        count = element("small", f"{len(anchors)} of {self.steps}")
-        return join((element("div", element("span", label), count, class_="label"), svg))
+        r = round(min(5.0, max(2.0, 0.42 * STRIP / self.steps)), 2)
+        dots = join(fill(DOT, x=self._at(n), r=r, title=f"{label}: stage {n}") for n in anchors)
+        count, listed = f"{len(anchors)} of {self.steps}", ", ".join(map(str, anchors)) or "none"
+        return fill(DOTS, label=label, count=count, listed=listed, ticks=ticks, dots=dots)
 
     def _axis(self) -> Markup:
         scale = Scale.between(0, max(self.steps - 1, 1), EDGE, STRIP - EDGE)
@@ -224,7 +196,3 @@ class Anchors:
 
 def _mark(i: int) -> Markup:
     return element("path", d=MARKS[i % len(MARKS)], class_="mark")
-
-
-def _number(value: float) -> str:
-    return minus(f"{value:.5g}")

@@ -4,10 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, product
 
-from geoshrink.page.markup import Markup, element, join, paragraphs, section
+from geoshrink.page.markup import Markup, element, fill, join, paragraphs, section
 from geoshrink.page.media import Media
+
+#: Two layers, which the script fills, under a range input that takes the keyboard.
+STAGE = (
+    '<div><div class="stage"><div class="layer left"></div><div class="layer right"></div>'
+    '<div class="handle"></div><input type="range" class="wipe" min="0" max="100" value="50" '
+    'aria-label="Wipe between left and right"></div>{reading}</div>'
+)
+READING = '<div class="reading"><output class="left"></output><output class="right"></output></div>'
+SUBJECT = (
+    '<button type="button" data-subject="{i}" aria-pressed="{pressed}">'
+    '<span class="media" aria-hidden="true"></span>{subject}</button>'
+)
+#: The script copies what stands in `.media`, so each picture is held once.
+CELL = (
+    '<td><button type="button" data-subject="{i}" data-method="{j}" title="{subject}, {method}">'
+    '<span class="media">{shown}</span><span class="score">{score}</span></button></td>'
+)
 
 
 @dataclass(frozen=True)
@@ -30,10 +47,9 @@ class Comparison:
     def __post_init__(self) -> None:
         _require_distinct("subject", self.subjects)
         _require_distinct("method", self.methods)
-        for subject in self.subjects:
-            for method in self.methods:
-                if (subject, method) not in self.media:
-                    raise ValueError(f"no media for subject {subject!r}, method {method!r}")
+        for subject, method in product(self.subjects, self.methods):
+            if (subject, method) not in self.media:
+                raise ValueError(f"no media for subject {subject!r}, method {method!r}")
         for subject, method in self.scores:
             _require_known("subject", subject, self.subjects)
             _require_known("method", method, self.methods)
@@ -48,24 +64,8 @@ class Comparison:
         choices = (self._choice("Left", left), self._choice("Right", right))
         caption = paragraphs(self.caption, "caption")
         panel = element("div", *choices, self._subjects(), caption, class_="panel")
-        return element("div", self._stage(), panel, class_="viewer")
-
-    def _stage(self) -> Markup:
-        """Two layers, which the script fills, under a range input that takes the keyboard."""
-        wipe = element(
-            "input",
-            type="range",
-            class_="wipe",
-            min=0,
-            max=100,
-            value=50,
-            aria_label="Wipe between left and right",
-        )
-        layers = join(element("div", class_=f"layer {side}") for side in ("left", "right"))
-        stage = element("div", layers, element("div", class_="handle"), wipe, class_="stage")
-        scores = join(element("output", class_=side) for side in ("left", "right"))
-        reading = element("div", scores, class_="reading") if self.scores else Markup()
-        return element("div", stage, reading)
+        stage = fill(STAGE, reading=Markup(READING) if self.scores else "")
+        return element("div", stage, panel, class_="viewer")
 
     def _choice(self, side: str, chosen: str) -> Markup:
         def options(methods: Iterable[str]) -> Markup:
@@ -82,14 +82,7 @@ class Comparison:
 
     def _subjects(self) -> Markup:
         buttons = (
-            element(
-                "button",
-                element("span", class_="media", aria_hidden="true"),
-                subject,
-                type="button",
-                data_subject=i,
-                aria_pressed=str(not i).lower(),
-            )
+            fill(SUBJECT, i=i, pressed="false" if i else "true", subject=subject)
             for i, subject in enumerate(self.subjects)
         )
         return element("div", *buttons, class_="subjects", role="group", aria_label="Subject")
@@ -111,19 +104,10 @@ class Comparison:
         return element("tbody", element("tr", heading) if group else Markup(), *rows)
 
     def _cell(self, subject: str, method: str) -> Markup:
-        """One pair; the script copies what stands in `.media`, so each picture is held once."""
-        shown = element("span", Markup(self.media[subject, method].html()), class_="media")
+        i, j = self.subjects.index(subject), self.methods.index(method)
+        shown = Markup(self.media[subject, method].html())
         score = self.scores.get((subject, method), "")
-        button = element(
-            "button",
-            shown,
-            element("span", score, class_="score"),
-            type="button",
-            data_subject=self.subjects.index(subject),
-            data_method=self.methods.index(method),
-            title=f"{subject}, {method}",
-        )
-        return element("td", button)
+        return fill(CELL, i=i, j=j, subject=subject, method=method, shown=shown, score=score)
 
     def _grouped(self) -> list[tuple[str, list[str]]]:
         """Neighbouring methods that share a group, in the order given."""

@@ -8,13 +8,23 @@ from importlib.resources import files
 from pathlib import Path
 
 from geoshrink.files import write_whole
-from geoshrink.page.markup import Markup, Section, element, join, paragraphs
+from geoshrink.page.markup import Markup, Section, element, fill, join, paragraphs
 
-POLICY = "default-src data: blob: 'unsafe-inline'"  # the browser itself refuses anything remote
 OWN = "geoshrink.page"
 STYLES = [(OWN, f"{name}.css") for name in ("colours", "style", "comparison", "table", "charts")]
 SCRIPTS = [(OWN, "comparison.js"), (OWN, "table.js")]
-SCRIPTED = ".stage, .reading, .panel > :not(.caption)"  # of no use where no script runs
+#: By its policy the browser itself refuses anything remote; without scripts some parts are hidden.
+PAGE = """\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src data: blob: 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,"><title>{title}</title><style>{style}</style>
+<noscript><style>.stage, .reading, .panel > :not(.caption) {{ display: none }}</style></noscript>
+</head><body><header><h1>{title}</h1>{lead}</header><main>{sections}</main>{footer}
+<script>{script}</script></body></html>
+"""
 
 
 @dataclass(frozen=True)
@@ -27,35 +37,19 @@ class Page:
     footer: str = ""
 
     def html(self) -> str:
-        script = element("script", resources(SCRIPTS))
-        body = element("body", self._header(), self._main(), self._footer(), script)
-        return "<!doctype html>\n" + element("html", self._head(), body, lang="en") + "\n"
+        return fill(
+            PAGE,
+            title=self.title,
+            style=resources(STYLES),
+            lead=paragraphs(self.lead, "lead"),
+            sections=join(Markup(part.html()) for part in self.sections),
+            footer=element("footer", paragraphs(self.footer)) if self.footer else Markup(),
+            script=resources(SCRIPTS),
+        )
 
     def write(self, path: str | Path) -> Path:
         """Write the page whole or not at all: a reader never meets half of it."""
         return write_whole(path, self.html())
-
-    def _head(self) -> Markup:
-        return element(
-            "head",
-            element("meta", charset="utf-8"),
-            element("meta", http_equiv="Content-Security-Policy", content=POLICY),
-            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            element("meta", name="color-scheme", content="light dark"),
-            element("link", rel="icon", href="data:,"),
-            element("title", self.title),
-            element("style", resources(STYLES)),
-            element("noscript", element("style", Markup(f"{SCRIPTED} {{ display: none }}"))),
-        )
-
-    def _header(self) -> Markup:
-        return element("header", element("h1", self.title), paragraphs(self.lead, "lead"))
-
-    def _main(self) -> Markup:
-        return element("main", join(Markup(part.html()) for part in self.sections))
-
-    def _footer(self) -> Markup:
-        return element("footer", paragraphs(self.footer)) if self.footer else Markup()
 
 
 def add_files(package: str, *names: str) -> None:

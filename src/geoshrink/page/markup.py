@@ -35,6 +35,12 @@ def element(name: str, /, *children: str, **attributes: str | int | float | bool
     return Markup(f"<{opening}>{join(children)}</{name}>")
 
 
+def fill(template: str, /, **values: object) -> Markup:
+    """HTML with a value in place of every {name}; text is escaped unless it is Markup."""
+    plain = {key: v if isinstance(v, Markup) else escape(str(v)) for key, v in values.items()}
+    return Markup(template.format_map(plain))
+
+
 def _attribute(key: str, value: str | int | float | bool | None) -> str:
     if value is None or value is False:
         return ""
@@ -50,13 +56,12 @@ class Section(Protocol):
 
 def paragraphs(text: str, class_: str | None = None) -> Markup:
     """The text, one paragraph for each run of lines between blank ones; `so` is code."""
-    parts = (part.strip() for part in re.split(r"\n\s*\n", text))
-    return join(element("p", coded(part), class_=class_) for part in parts if part)
-
-
-def coded(text: str) -> Markup:
-    pieces = re.split(r"`([^`\n]+)`", text)
-    return join(element("code", p) if i % 2 else p for i, p in enumerate(pieces))
+    found = []
+    for part in filter(None, (part.strip() for part in re.split(r"\n\s*\n", text))):
+        pieces = enumerate(re.split(r"`([^`\n]+)`", part))
+        coded = (element("code", piece) if i % 2 else piece for i, piece in pieces)
+        found.append(element("p", *coded, class_=class_))
+    return join(found)
 
 
 def section(kind: str, title: str, *body: str, caption: str = "") -> Markup:

@@ -47,13 +47,11 @@ class Scale:
         slack = 1e-9
         first = math.ceil(self.low / self.step - slack)
         last = math.floor(self.high / self.step + slack)
-        values = [number * self.step for number in range(first, last + 1)]
-        return [(value, self._label(value)) for value in values]
-
-    def _label(self, value: float) -> str:
-        decimals = max(0, -math.floor(math.log10(self.step) + 1e-9))
+        decimals = max(0, -math.floor(math.log10(self.step) + slack))
         plain = decimals <= 4 and max(abs(self.low), abs(self.high)) < 1e6
-        return minus(f"{value:.{decimals}f}" if plain else f"{value:.3g}")
+        form = f".{decimals}f" if plain else ".3g"
+        values = (number * self.step for number in range(first, last + 1))
+        return [(value, minus(f"{value:{form}}")) for value in values]
 
 
 def round_step(rough: float) -> float:

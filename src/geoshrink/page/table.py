@@ -79,7 +79,7 @@ class Table:
         cell = self.rows[i][j]
         if cell is None:
             return MISSING
-        if isinstance(cell, str) or all(map(is_whole, self._numbers(j))):
+        if isinstance(cell, str) or all(isinstance(n, Integral) for n in self._numbers(j)):
             return str(cell)
         return f"{cell:.{self.columns[j].digits}f}"
 
@@ -88,13 +88,15 @@ class Table:
         best = self.best()
         rows = join(self._row(i, best) for i in range(len(self.rows)))
         table = element("table", head, element("tbody", rows), class_="sortable")
+        each = "" if self.group_by is None else f" for each {self.columns[self.group_by].name}"
+        note = element("p", f"Bold is best{each}.", class_="note")
         return section(
             "results",
             self.title,
             element("div", table, class_="scroll"),
             paragraphs(self.caption, "caption"),
-            self._note(),
-            self._command(),
+            note if any(column.better for column in self.columns) else Markup(),
+            element("pre", element("code", self.command)) if self.command else Markup(),
         )
 
     def markdown(self) -> str:
@@ -166,23 +168,10 @@ class Table:
             data_missing=cell is None,
         )
 
-    def _note(self) -> Markup:
-        if not any(column.better for column in self.columns):
-            return Markup()
-        each = "" if self.group_by is None else f" for each {self.columns[self.group_by].name}"
-        return element("p", f"Bold is best{each}.", class_="note")
-
-    def _command(self) -> Markup:
-        return element("pre", element("code", self.command)) if self.command else Markup()
-
 
 def is_number(cell: Cell) -> TypeGuard[float | int]:
     """Whether the cell can be ranked; Real, so that NumPy's numbers count."""
     return isinstance(cell, Real) and not math.isnan(cell)
-
-
-def is_whole(cell: Cell) -> bool:
-    return isinstance(cell, Integral)
 
 
 def winners(values: dict[int, float], higher: bool) -> set[int]:
