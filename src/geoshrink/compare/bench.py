@@ -52,7 +52,11 @@ class Bench:
             made, cost = self.make(prompt, method, budget)
             self.bar.total += cost.calls - round(self.rate * budget)
             if reference is None:
-                reference = finite(made)
+                if not made.is_finite():
+                    raise ValueError(
+                        f"the full run's {made.noun} is empty or not finite: try another --dtype"
+                    )
+                reference = made
                 names = distinct(prompt or "sample", len(reference), self.subjects)
                 self.subjects += names
             label = label_of(method, budget)
@@ -80,12 +84,6 @@ class Bench:
         seed, tick = self.settings.seed, self.bar.update
         output, cost = measure(self.loaded, prompt, steps, seed, options, tick)
         return self.loaded.show(output), cost
-
-
-def finite(made: Made) -> Made:
-    if not made.is_finite():
-        raise ValueError(f"the full run's {made.noun} is empty or not finite: try another --dtype")
-    return made
 
 
 def distinct(prompt: str, count: int, taken: Sequence[str]) -> list[str]:

@@ -139,7 +139,8 @@ def comparison(
 def charts(outcomes: Sequence[Outcome], budget: int, steps: int) -> list[Section]:
     """Where our methods asked the model; at this budget, what they kept and how outputs turned."""
     shown = [o for o in outcomes if o.method in FORMS and o.reports]
-    rows = [(o.label, asked(o.reports[0], steps)) for o in shown]
+    asked = [{n for n in (*o.reports[0].queried, *o.reports[0].extra) if n < steps} for o in shown]
+    rows = [(o.label, sorted(stages)) for o, stages in zip(shown, asked)]
     strips = "Each strip is the solver's grid; a dot is a real model call."
     here = [o for o in shown if o.budget == budget]
     return [
@@ -147,10 +148,6 @@ def charts(outcomes: Sequence[Outcome], budget: int, steps: int) -> list[Section
         course(here, budget, "omega", "How much of the latest change is kept", "retention ω"),
         course(here, budget, "turning", "How sharply the outputs turn", "turning sin²θ"),
     ]
-
-
-def asked(report: Report, steps: int) -> list[int]:
-    return sorted({n for n in (*report.queried, *report.extra) if n < steps})
 
 
 def course(outcomes: Sequence[Outcome], budget: int, what: str, title: str, label: str) -> Lines:

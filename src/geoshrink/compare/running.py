@@ -99,10 +99,7 @@ def measure(
         reports = tuple(handle.reports) if handle else ()
     share, calls = watch.seconds / seconds, watch.calls
     if not seen:
-        share, calls = None, sum(model_calls(report) for report in reports)
+        counts = [r.evaluations if r.forwards is None else r.forwards for r in reports]
+        share, calls = None, sum(counts)
         tick(calls)
     return output, Cost(seconds, share, calls, reports if accelerated else ())
-
-
-def model_calls(report: Report) -> int:
-    return report.evaluations if report.forwards is None else report.forwards
