@@ -2,7 +2,7 @@
 by √κ.
 """
 
-from .registry import Form
+from .rule import Form
 
 
 def omega(rule, exposure, energy, reach):

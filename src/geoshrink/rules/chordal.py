@@ -2,7 +2,7 @@
 carried on by ρ and projected back [thm:gs-projective-retention]; S/(S·(1 + R) + ε_s) regularised.
 """
 
-from .registry import Form
+from .rule import Form
 
 
 def omega(rule, exposure, energy, reach):

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from .registry import Form
+from .rule import Form
 
 
 def omega(rule, angle, energy, reach):

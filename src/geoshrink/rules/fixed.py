@@ -2,7 +2,7 @@
 
 import torch
 
-from .registry import Form
+from .rule import Form
 
 
 def omega(rule, horizon, energy, reach):

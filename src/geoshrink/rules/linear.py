@@ -1,6 +1,6 @@
 """linear: ω = λ, the straight line through the last two outputs."""
 
-from .registry import Form
+from .rule import Form
 
 
 def omega(rule, horizon, energy, reach):

@@ -1,6 +1,6 @@
 """log: ω = 1/(1 + ρ²θ²), the chordal rule with the angle itself in place of its sine."""
 
-from .registry import Form
+from .rule import Form
 
 
 def omega(rule, angle, energy, reach):

@@ -3,7 +3,7 @@ and R = 0.
 """
 
 from . import chordal
-from .registry import Form
+from .rule import Form
 
 
 def omega(rule, exposure, energy, reach):
