@@ -46,9 +46,10 @@ def children(output: Any) -> tuple[list[Any], Callable[[list[Any]], Join]] | Non
     never to the parts themselves.
     """
     kind = type(output)
-    for base in kind.__mro__:
-        if base in _REGISTRY:
-            return list(_REGISTRY[base][0](output)), partial(bind_registered, base, output)
+    known = next((_REGISTRY[base] for base in kind.__mro__ if base in _REGISTRY), None)
+    if known is not None:
+        split, join = known
+        return list(split(output)), lambda hollow: partial(join, join(output, hollow))
     if isinstance(output, tuple) and hasattr(output, "_fields"):
         return list(output), lambda hollow: lambda parts: kind(*parts)
     if isinstance(output, (tuple, list)):
@@ -57,11 +58,6 @@ def children(output: Any) -> tuple[list[Any], Callable[[list[Any]], Join]] | Non
         order = sorted(output, key=str)
         return [output[key] for key in order], partial(bind_mapping, output, order)
     return None
-
-
-def bind_registered(base: type, output: Any, hollow: list[Any]) -> Join:
-    join = _REGISTRY[base][1]
-    return partial(join, join(output, hollow))
 
 
 def bind_mapping(output: Mapping, order: list[Any], hollow: list[Any]) -> Join:

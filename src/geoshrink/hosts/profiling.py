@@ -11,24 +11,16 @@ the scheduler is another solver, the plan says so.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from ..planning import Profile
-from ..planning.gains import STAGES, check_stages, gain_stages, perturbation
-from ..planning.profiling import FACTS, RUNS, resumed
-from ..planning.runs import FEWEST, RUN, Batch, Trial
-from ..planning.space import gram
-from ..planning.tournament import SLATE, Counter, affordable, decibels, default_budgets, entrants
-from .recording import Beginning, Calls, Recorder, check_call, check_plain, check_run, quiet_host
-
-EULER = 1e-3  # a step is Euler's if it differs by less than this part of its length
+from ..planning.gains import STAGES, check_stages, gain_stages
+from ..planning.runs import FEWEST, RUN
+from ..planning.tournament import profiled
+from .hooks import hook_of
+from .recording import Calls, Recorder, check_call, quiet_host
 
 
 def profile_pipeline(
@@ -58,47 +50,15 @@ def profile_pipeline(
     runs = check_call(pipe, calls, options, target)
     check_stages(perturbed)
     before()
-    check_plain(pipe)
-    each = Calls(pipe, runs, seed)
+    if hook_of(pipe.scheduler, "set_timesteps") is not None:
+        raise ValueError(
+            f"this {type(pipe).__name__} is accelerated: profile it with handle.profile(…), or "
+            "after handle.remove()"
+        )
     with quiet_host(pipe):
-        begun = [each.run(i, kind=Beginning) for i in range(len(runs))]
-        start = started(pipe, runs, begun, perturbed)
-        found = start if file is None else resumed_pipeline(start, file, begun)
-        wanted = default_budgets(found.grid) if budgets is None else tuple(budgets)
-        tried = found.tried(RUN) if found.complete else set()
-        if found.complete and (tried if budgets is None else not {*budgets} - tried):
-            return found
-        steps, known = found.grid.given, len(found.batches)
-        own = (1 + len(found.stages)) * steps
-        left = RUNS * steps - own - 1 if budgets is None else None
-        rest = found if found.complete else replace(found, trials=())
-        chosen = affordable(rest, wanted, left)
-        found = found if found.complete else without_half(found, chosen)
-        total = own * (len(runs) - known) + steps * known + len(runs) * sum(chosen.values())
-        pairs = [(None, recorder.start[0]) for recorder in begun]
-        with Counter(total, found.grid, pairs, quiet) as counter:
-            each.tick = counter.tick
-            for i in range(known, len(runs)):
-                found = with_call(found, each, i)
-                keep(found, file)
-            found = replace(found, complete=True)
-            for budget in chosen:
-                found = tournament(found, each, budget, file)
-    if file is not None:
-        found.save(file)
-    return found
-
-
-def keep(found: Profile, file: str | Path | None) -> None:
-    """Saves what there is so far, marked as not complete."""
-    if file is not None:
-        replace(found, complete=False).save(file)
-
-
-def without_half(found: Profile, budgets: Collection[int]) -> Profile:
-    """Drops the last tournament, which was interrupted, unless its budget is asked for again."""
-    half = {t.budget for t in found.trials[-1:]} - {*budgets}
-    return replace(found, trials=tuple(t for t in found.trials if t.budget not in half))
+        source = Calls(pipe, runs, seed)
+        start = started(pipe, runs, source.begun, perturbed)
+        return profiled(start, source, budgets, target, file, quiet)
 
 
 def started(
@@ -127,62 +87,3 @@ def started(
     return Profile(
         grid, (), stages, type(pipe).__name__, guidance, dtype, complete=False, made=made
     )
-
-
-def resumed_pipeline(start: Profile, file: str | Path, begun: Sequence[Recorder]) -> Profile:
-    """What the file has of these calls: the same noise, and nearly the same first outputs."""
-    same = [name for name in FACTS if name != "solver"]  # not known before a full run
-
-    def begin(i: int) -> list[list[list[Tensor]]]:
-        x, output = begun[i].start
-        return [[[x]], *[[[x, output]]] * (start.grid.kept[0] == 0)]
-
-    return resumed(start, file, len(begun), begin, [*same, "made"])
-
-
-def with_call(found: Profile, calls: Calls, i: int) -> Profile:
-    """The profile with one call more: its full run, and the reruns for its gains."""
-    grid, full = found.grid, calls.run(i, keep=True)
-    check_run(full, grid)
-    kept = [full.outputs[n] for n in grid.kept]
-    gains = []
-    for n in found.stages:
-        (error,) = perturbation(grid, n, lambda m: [kept[m]])
-        moved = calls.run(i, error=(grid.kept[n], error))
-        change = (moved.end.double() - full.end.double()).flatten(1).norm(dim=1)
-        gains.append((change / moved.put).where(moved.put > 0, float("nan")))
-    rows = gram([full.start[0], *kept])
-    energy = full.end.double().flatten(1).square().sum(1)
-    empty = torch.zeros(0, len(energy), dtype=torch.float64)
-    batch = Batch((rows,), (energy,), (torch.stack(gains) if gains else empty,))
-    calls.ends[i] = full.end
-    solver = found.solver if full.off < EULER else type(calls.pipe.scheduler).__name__
-    return replace(found, batches=(*found.batches, batch), solver=solver)
-
-
-def tournament(found: Profile, calls: Calls, budget: int, file: str | Path | None) -> Profile:
-    """The profile with real runs at a budget, saved after each; none is made twice."""
-    scores: dict[Any, list[float]] = {}
-    sizes = [batch.samples for batch in found.batches]
-    for name, plan in entrants(found.planner, budget, SLATE).items():
-        others = [t for t in found.trials if (t.recipe, t.budget) != (name, budget)]
-        mine = [t.db for t in found.trials if (t.recipe, t.budget) == (name, budget)]
-        db = scores.setdefault(plan, [*mine[0]] if mine else [])
-        surrogate = found.planner.surrogate(name, budget)
-        found = replace(found, trials=tuple(others))
-        for i in range(len(sizes)):
-            if len(db) == sum(sizes[:i]):
-                try:
-                    anchors = {found.grid.kept[a] for a in plan.anchors}
-                    made = calls.run(i, plan, anchors=anchors)
-                except ValueError:  # this host cannot run it: data space, for one
-                    break
-                db += decibels(made.end, calls.end(i)).tolist()
-            if not all(map(math.isfinite, db)):  # an overflow cannot win
-                break
-            trial = Trial(name, budget, plan.anchors, surrogate, tuple(db))
-            found = replace(found, trials=(*others, trial))
-            keep(found, file)
-        whole = len(db) == found.samples and all(map(math.isfinite, db))
-        found = found if whole else replace(found, trials=tuple(others))
-    return found

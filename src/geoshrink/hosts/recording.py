@@ -6,19 +6,23 @@ import inspect
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..grid import Grid
-from ..planning.gains import heard
-from ..planning.profiling import check_finite
-from ..planning.runs import RUN, check_target
-from ..planning.tournament import Begun
+from ..plan import Plan
+from ..planning.gains import heard, perturbation
+from ..planning.profiling import Begun, check_finite
+from ..planning.runs import RUN, Batch, Kind, Runs, check_target
+from ..planning.space import gram
+from ..planning.tournament import Source
 from . import diffusers
-from .hooks import Hooks, hook_of
+from .hooks import Hooks
+
+EULER = 1e-3  # a step is Euler's if it differs by less than this part of its length
 
 
 class Recorder:
@@ -105,15 +109,25 @@ def replaced(result: Any, x: Tensor) -> Any:
     return result
 
 
-@dataclass
-class Calls:
-    """The calls of a pipeline, which can be run again, and the ends of their full runs."""
+class Calls(Source):
+    """The calls of a pipeline, which can be run again and are profiled, each as a batch."""
 
-    pipe: Any
-    runs: Sequence[dict[str, Any]]
-    seed: int
-    ends: dict[int, Tensor] = field(default_factory=dict)
-    tick: Callable[[], None] = lambda: None
+    facts = ("model", "guidance", "dtype", "stages", "made")  # the solver shows in a full run
+    spent, saves = 1, True  # the first step
+
+    def __init__(self, pipe: Any, runs: Sequence[dict[str, Any]], seed: int):
+        self.pipe, self.runs, self.seed = pipe, runs, seed
+        self.ends: dict[int, Tensor] = {}
+        self.tick = lambda: None
+        self.begun = [self.run(i, kind=Beginning) for i in range(len(runs))]
+        self.states = [recorder.start[0] for recorder in self.begun if recorder.start]
+
+    def cost(self, profile: Runs) -> tuple[int, int]:
+        return profile.grid.given, (1 + len(profile.stages)) * profile.grid.given
+
+    def begin(self, i: int) -> list[list[list[Tensor]]]:
+        x, output = self.begun[i].start
+        return [[[x]], *[[[x, output]]] * (self.begun[i].grid.kept[0] == 0)]
 
     def run(self, i: int, plan: Any = None, kind: type[Recorder] = Recorder, **options: Any):
         """Runs and records call i, under a plan if there is one; the pipeline stays as it was."""
@@ -128,10 +142,35 @@ class Calls:
             self.pipe(**call)
         return recorder
 
-    def end(self, i: int) -> Tensor:
+    def with_batch(self, profile: Kind, i: int) -> Kind:
+        """The profile with one call more: its full run, and the reruns for its gains."""
+        grid, full = profile.grid, self.run(i, keep=True)
+        check_run(full, grid)
+        kept = [full.outputs[n] for n in grid.kept]
+        gains = []
+        for n in profile.stages:
+            (error,) = perturbation(grid, n, lambda m: [kept[m]])
+            moved = self.run(i, error=(grid.kept[n], error))
+            change = (moved.end.double() - full.end.double()).flatten(1).norm(dim=1)
+            gains.append((change / moved.put).where(moved.put > 0, float("nan")))
+        rows = gram([full.start[0], *kept])
+        energy = full.end.double().flatten(1).square().sum(1)
+        empty = torch.zeros(0, len(energy), dtype=torch.float64)
+        batch = Batch((rows,), (energy,), (torch.stack(gains) if gains else empty,))
+        self.ends[i] = full.end
+        solver = profile.solver if full.off < EULER else type(self.pipe.scheduler).__name__
+        return replace(profile, batches=(*profile.batches, batch), solver=solver)
+
+    def end(self, i: int, target: str = RUN) -> Tensor:
         if i not in self.ends:
             self.ends[i] = self.run(i).end
         return self.ends[i]
+
+    def made(self, i: int, plan: Plan) -> Tensor | None:
+        try:
+            return self.run(i, plan, anchors={plan.grid.kept[a] for a in plan.anchors}).end
+        except ValueError:  # this host cannot run it: data space, for one
+            return None
 
 
 def check_call(
@@ -167,14 +206,6 @@ def check_call(
             "with geoshrink.profile(velocity, noise, sigmas)"
         )
     return runs
-
-
-def check_plain(pipe: Any) -> None:
-    if hook_of(pipe.scheduler, "set_timesteps") is not None:
-        raise ValueError(
-            f"this {type(pipe).__name__} is accelerated: profile it with handle.profile(…), or "
-            "after handle.remove()"
-        )
 
 
 def check_run(full: Recorder, grid: Grid) -> None:

@@ -13,22 +13,20 @@ from .hooks import Handler
 
 
 def named(function: Callable, handler: Callable[[Callable, dict, tuple, dict], Any]) -> Handler:
-    """For a hook on a method: handler(the method, arguments by name, args, kwargs)."""
+    """For a hook on a method: handler(the method, arguments by name, args, kwargs).
+
+    By name are all arguments of a call, defaults and keywords beyond the signature included.
+    """
     signature = inspect.signature(function)
+    more = [p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
 
     def on_call(owner: Any, call: Callable, args: tuple, kwargs: dict) -> Any:
-        return handler(call, by_name(signature, args, kwargs), args, kwargs)
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        extra = bound.arguments.pop(more[0], {}) if more else {}
+        return handler(call, {**bound.arguments, **extra}, args, kwargs)
 
     return on_call
-
-
-def by_name(signature: inspect.Signature, args: tuple, kwargs: dict) -> dict[str, Any]:
-    """All arguments of a call, defaults and keywords beyond the signature included."""
-    bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    more = [p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
-    extra = bound.arguments.pop(more[0], {}) if more else {}
-    return {**bound.arguments, **extra}
 
 
 def check_method(host: Any, name: str, takes: Sequence[str], uses: Sequence[str] = ()) -> None:

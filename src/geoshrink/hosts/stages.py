@@ -107,7 +107,9 @@ class Stages:
 
     def detect(self, n: int, forwards: int) -> None:
         """Another number of network calls than at the exact stage before is another regime."""
-        if self.last_forwards not in (None, forwards) and n not in self.starts:
+        grid = self.run.plan.grid
+        planned = n in {grid.kept[start] for start in grid.regimes}
+        if self.last_forwards not in (None, forwards) and not planned:
             self.regime += 1
         self.run.queries(n, regime=self.regime)
         self.last_forwards = forwards
@@ -115,12 +117,6 @@ class Stages:
     def note(self, reason: str) -> None:
         if all(reason != known for _, known in self.notes):
             self.notes.append((max(0, self.next - 1), reason))
-
-    @property
-    def starts(self) -> set[int]:
-        """The host's numbers of the stages at which a planned regime begins."""
-        grid = self.run.plan.grid
-        return {grid.kept[start] for start in grid.regimes}
 
     @property
     def report(self) -> Report:

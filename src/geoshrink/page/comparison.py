@@ -57,15 +57,13 @@ class Comparison:
             _require_known("method", method, self.methods)
 
     def html(self) -> str:
-        return section("comparison", self.title, self._viewer(), self._sheet())
-
-    def _viewer(self) -> Markup:
         left, right = self.start or (self.methods[0], self.methods[-1])
         choices = (self._choice("Left", left), self._choice("Right", right))
         caption = paragraphs(self.caption, "caption")
         panel = element("div", *choices, self._subjects(), caption, class_="panel")
         stage = fill(STAGE, reading=Markup(READING) if self.scores else "")
-        return element("div", stage, panel, class_="viewer")
+        viewer = element("div", stage, panel, class_="viewer")
+        return section("comparison", self.title, viewer, self._sheet())
 
     def _choice(self, side: str, chosen: str) -> Markup:
         def options(methods: Iterable[str]) -> Markup:

@@ -3,4 +3,4 @@
 from .choosing import Prediction as Prediction
 from .profiles import Profile as Profile
 from .profiles import plan_for as plan_for
-from .profiling import profile as profile
+from .profiles import profile as profile

@@ -62,7 +62,8 @@ def best_plan(profile: Runs, budget: int, target: str = RUN, refine: int = 1) ->
     if budget >= profile.grid.steps and target == RUN:
         return Plan.of(profile.grid)
     if not profile.tried(target):
-        names = usable(profile, budget, target, refine)
+        entrants = (DIRECT, *SLATES[target])
+        names = [n for n in entrants if planner.named(n, budget) is not None]
         name = max(names, key=lambda name: planner.surrogate(name, budget))
         words = "planned (but never tried)"
     else:
@@ -126,11 +127,6 @@ def interpolated(profile: Runs, name: str, budget: int, target: str = RUN) -> Pr
     how = "interpolated" if inside else "extrapolated"
     how = "carried over" if profile.origin else how
     return Prediction(budget, surrogate + offset, error, name, how)
-
-
-def usable(profile: Runs, budget: int, target: str, refine: int) -> list[str]:
-    planner = planner_of(profile, refine)
-    return [n for n in (DIRECT, *SLATES[target]) if planner.named(n, budget) is not None]
 
 
 def budgets_of(profile: Runs, target: str = RUN) -> Sequence[int]:

@@ -1,4 +1,4 @@
-"""Profile: what full runs of a model say about every plan that could be made for it."""
+"""Profile: what full runs of a model say about every possible plan; profile() makes them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from ..grid import Grid
+from ..outputs import flatten
 from ..plan import Plan
+from ..solvers import SOLVERS
 from .choosing import Curve, Prediction, best_plan, budget_for_target, prediction
 from .files import read, write
+from .gains import STAGES, check_stages, gain_stages
 from .planner import Planner, planner_of
-from .runs import RUN, TARGETS, Runs, check_budget, check_target
+from .profiling import Models, Velocity
+from .runs import FEWEST, RUN, TARGETS, Runs, check_budget, check_target, grid_misfit
 from .space import resampled
-from .tournament import measured
+from .tournament import changed, profiled
 
 
 @dataclass(frozen=True)
@@ -84,14 +88,24 @@ class Profile(Runs):
         target: str = RUN,
         quiet: bool = False,
     ) -> Profile:
-        """The profile with real runs at these budgets.
+        """The profile with real runs at these budgets; the full runs are made once more.
 
         velocity, noise   those that the profile was made from; others are refused
         target            "run" or "flow", as in plan()
         quiet             print nothing
         """
         check_target(target, None, self.solver)
-        return measured(self, velocity, noise, budgets, target, quiet)
+        planner_of(self)  # one that is not whole is refused
+        source = Models(velocity, noise, self.grid, (), self.solver)
+        given = [len(flatten(x)[0][0]) for x in source.states]
+        wanted = "give the velocity and noise that the profile was made from"
+        if given != (known := [batch.samples for batch in self.batches]):
+            raise ValueError(
+                f"the profile was made from batches of {known} samples, got {given}: {wanted}"
+            )
+        if strange := changed(self, source.begin):
+            raise ValueError(f"this is not what was profiled (the {strange} differ): {wanted}")
+        return profiled(self, source, budgets, target, quiet=quiet)
 
     def curve(self, budgets: Sequence[int] | None = None, target: str = RUN) -> Curve:
         """Predicted quality against budget, of plans and of the meshes that need no profile.
@@ -162,6 +176,60 @@ class Profile(Runs):
         )
 
 
+def profile(
+    velocity: Velocity | Sequence[Velocity],
+    noise: Any,
+    sigmas: Any,
+    *,
+    budgets: Sequence[int] | None = None,
+    model: str = "",
+    guidance: float | tuple[float, float] | None = None,
+    file: str | Path | None = None,
+    perturbed: int = STAGES,
+    target: str = RUN,
+    solver: str = "euler",
+    quiet: bool = False,
+    **options: Any,
+) -> Profile:
+    """Profiles a model on a few samples; the result plans any budget.
+
+        profile = geoshrink.profile(model.velocity(labels), model.noise(16), model.grid(50))
+
+    velocity, noise   as in sample(), for at least 4 samples; or a list of each, one per batch
+    sigmas            σ_0 … σ_T, or a Grid
+    budgets           budgets at which plans are tried in real runs; () tries none; default: at most
+                      three, within ten full runs for everything
+    model, guidance   kept with the profile, to tell whether it fits a run; guidance may be a range
+    file              written after every batch; if it exists, profiling goes on from it. One model
+                      call per batch in it tells whether it is of this model
+    perturbed         the number of stages at which the gains are measured
+    target            "run": plans are tried for closeness to the full run. "flow": to the exact
+                      flow, for four more full runs and without the limit of ten
+    solver            "euler", "ab2", "dpm++2m" or one that you registered: what the plans are for
+    quiet             print neither the cost nor a progress bar
+    prediction        what the model returns: "flow" (dx/dσ), "epsilon", "sample" or "v"
+    alphas            α of x = α·x₀ + σ·ε, unless it is a flow: "vp", "ve", "flow", or one per σ
+    data              the σ at which x is data, for flows that do not end at 0
+    regimes           stages at which the model changes: each is queried
+    """
+    grid = Grid.of(sigmas, **options)
+    check_stages(perturbed)
+    stages = gain_stages(grid, perturbed)
+    source = Models(velocity, noise, grid, stages, solver)
+    samples = sum(len(flatten(x)[0][0]) for x in source.states)
+    if samples < FEWEST:
+        raise ValueError(f"{samples} samples are too few to plan from: give at least {FEWEST}")
+    single = [name for name, kind in SOLVERS.items() if kind.evaluations == 1]
+    if solver not in single:
+        raise ValueError(f"plans are made for {', '.join(single)}, got solver={solver!r}")
+    check_target(target, None, solver)
+    kind = str(flatten(source.states[0])[0][0].dtype).removeprefix("torch.")
+    start = Profile(
+        grid, (), stages, model, check_guidance(guidance), kind, complete=False, solver=solver
+    )
+    return profiled(start, source, budgets, target, file, quiet)
+
+
 def plan_for(
     profile: Profile | str | Path | None,
     grid: Grid,
@@ -181,16 +249,6 @@ def plan_for(
             return replace(found.plan(budget), grid=grid)
     warnings.warn(f"planned without a profile, by the default: {reason}", UserWarning, stacklevel=2)
     return Plan.of(grid, budget)
-
-
-def grid_misfit(mine: Grid, theirs: Grid) -> str | None:
-    """What differs between the grid of a profile and that of a run, as "mine, not theirs"."""
-    kinds = [[track.prediction for track in grid.tracks] for grid in (mine, theirs)]
-    if kinds[0] != kinds[1]:
-        return f"{', '.join(kinds[0])} outputs, not {', '.join(kinds[1])}"
-    if mine.regimes != theirs.regimes:
-        return f"regimes from stages {mine.regimes}, not {theirs.regimes}"
-    return mine.difference(theirs)
 
 
 def pair(guidance: float | Sequence[float]) -> tuple[float, float]:

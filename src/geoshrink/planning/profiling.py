@@ -1,4 +1,4 @@
-"""profile(): full runs on calibration samples, the gains, and a first tournament of plans.
+"""The models that profile() runs: full runs on calibration samples, and the gains.
 
 Every output is copied to host memory at once, so the device holds no more than in a plain run. The
 host holds the noise and the T outputs of one batch, T + 1 times the size of x.
@@ -6,9 +6,8 @@ host holds the noise and the T outputs of one batch, T + 1 times the size of x.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,108 +15,72 @@ from torch import Tensor
 
 from ..grid import Grid
 from ..outputs import flatten
+from ..plan import Plan
 from ..sampling import check_state, sample
-from ..solvers import SOLVERS
-from .files import read
-from .gains import STAGES, check_stages, gain_stages, measure_gain, perturbation, remainder
-from .profiles import Profile, check_guidance, grid_misfit
-from .runs import FEWEST, RUN, Batch, check_target
+from .gains import measure_gain, perturbation, remainder
+from .runs import RUN, Batch, Kind, Runs
 from .space import gram
-from .tournament import (
-    Counter,
-    Velocity,
-    affordable,
-    batches_of,
-    begin,
-    changed,
-    default_budgets,
-    full_run,
-    hold_tournaments,
-    reference_calls,
-)
+from .tournament import Source, converged
 
-#: The fields of a profile that must be the same for profiling to go on from a file.
-FACTS = ("model", "guidance", "dtype", "stages", "solver")
-RUNS = 10  # full runs that a profile costs at most, if no budgets are given
+Velocity = Callable[[Any, Any], Any]
 
 
-def profile(
-    velocity: Velocity | Sequence[Velocity],
-    noise: Any,
-    sigmas: Any,
-    *,
-    budgets: Sequence[int] | None = None,
-    model: str = "",
-    guidance: float | tuple[float, float] | None = None,
-    file: str | Path | None = None,
-    perturbed: int = STAGES,
-    target: str = RUN,
-    solver: str = "euler",
-    quiet: bool = False,
-    **options: Any,
-) -> Profile:
-    """Profiles a model on a few samples; the result plans any budget.
+class Begun(Exception):
+    """Ends a run after its first output."""
 
-        profile = geoshrink.profile(model.velocity(labels), model.noise(16), model.grid(50))
 
-    velocity, noise   as in sample(), for at least 4 samples; or a list of each, one per batch
-    sigmas            σ_0 … σ_T, or a Grid
-    budgets           budgets at which plans are tried in real runs; () tries none; default: at most
-                      three, within ten full runs for everything
-    model, guidance   kept with the profile, to tell whether it fits a run; guidance may be a range
-    file              written after every batch; if it exists, profiling goes on from it. One model
-                      call per batch in it tells whether it is of this model
-    perturbed         the number of stages at which the gains are measured
-    target            "run": plans are tried for closeness to the full run. "flow": to the exact
-                      flow, for four more full runs and without the limit of ten
-    solver            "euler", "ab2", "dpm++2m" or one that you registered: what the plans are for
-    quiet             print neither the cost nor a progress bar
-    prediction        what the model returns: "flow" (dx/dσ), "epsilon", "sample" or "v"
-    alphas            α of x = α·x₀ + σ·ε, unless it is a flow: "vp", "ve", "flow", or one per σ
-    data              the σ at which x is data, for flows that do not end at 0
-    regimes           stages at which the model changes: each is queried
-    """
-    grid = Grid.of(sigmas, **options)
-    pairs = batches_of(velocity, noise)
-    samples = sum(len(flatten(x)[0][0]) for _, x in pairs)
-    if samples < FEWEST:
-        raise ValueError(f"{samples} samples are too few to plan from: give at least {FEWEST}")
-    check_stages(perturbed)
-    single = [name for name, kind in SOLVERS.items() if kind.evaluations == 1]
-    if solver not in single:
-        raise ValueError(f"plans are made for {', '.join(single)}, got solver={solver!r}")
-    check_target(target, None, solver)
-    stages = gain_stages(grid, perturbed)
-    kind = str(flatten(pairs[0][1])[0][0].dtype).removeprefix("torch.")
-    start = Profile(
-        grid, (), stages, model, check_guidance(guidance), kind, complete=False, solver=solver
-    )
-    found = start
-    if file is not None:
-        found = resumed(start, file, len(pairs), lambda i: begin(*pairs[i], grid))
-    wanted = default_budgets(grid) if budgets is None else tuple(budgets)
-    tried_before = found.tried(target)
-    if found.complete and (tried_before if budgets is None else not {*budgets} - tried_before):
-        return found
-    restarts = 1 if solver == "euler" else 2
-    calls = grid.steps + restarts * sum(grid.steps - n for n in stages)
-    cut = budgets is None and target == RUN
-    tried = affordable(found, wanted, RUNS * grid.steps - calls if cut else None, target)
-    known, runs = len(found.batches), sum(tried.values())
-    runs += reference_calls(grid.steps, target) if tried else 0
-    total = calls * (len(pairs) - known) + grid.steps * known + len(pairs) * runs
-    with Counter(total, grid, pairs, quiet) as counter:
-        ends = [full_run(found, counter.counted(v), x) for v, x in pairs[:known]] if tried else []
-        for v, x in pairs[known:]:
-            batch, end = profile_batch(counter.counted(v), x, grid, stages, solver)
-            found, ends = replace(found, batches=(*found.batches, batch)), [*ends, end]
-            if file is not None:
-                found.save(file)
-        found = replace(found, complete=True)
-        found = hold_tournaments(found, pairs, ends, [*tried], counter, target)
-    if file is not None:
-        found.save(file)
-    return found
+class Models(Source):
+    """Velocities with their noise, a pair per batch, run by sample()."""
+
+    def __init__(
+        self, velocity: Any, noise: Any, grid: Grid, stages: Sequence[int], solver: str
+    ) -> None:
+        self.pairs = batches_of(velocity, noise)
+        self.grid, self.stages, self.solver = grid, stages, solver
+        self.states = [x for _, x in self.pairs]
+        self.ends: dict[tuple[int, str], Any] = {}
+        self.tick = lambda: None
+
+    def velocity(self, i: int) -> Velocity:
+        """That of batch i, counted."""
+
+        def counting(x: Any, sigma: Any) -> Any:
+            output = self.pairs[i][0](x, sigma)
+            self.tick()
+            return output
+
+        return counting
+
+    def cost(self, profile: Runs) -> tuple[int, int]:
+        restarts, steps = 1 if self.solver == "euler" else 2, self.grid.steps
+        return steps, steps + restarts * sum(steps - n for n in self.stages)
+
+    def begin(self, i: int) -> Iterator[list[list[Tensor]]]:
+        def stop(x: Any, sigma: Any) -> Any:
+            raise Begun(self.pairs[i][0](x, sigma))
+
+        noise = [leaf.detach().cpu() for leaf in flatten(self.states[i])[0]]
+        yield [[leaf] for leaf in noise]
+        try:
+            sample(stop, self.states[i], self.grid)
+        except Begun as begun:
+            outputs = flatten(begun.args[0])[0]
+            yield [[leaf, v.detach().cpu()] for leaf, v in zip(noise, outputs)]
+
+    def with_batch(self, profile: Kind, i: int) -> Kind:
+        run = self.velocity(i), self.states[i], self.grid, self.stages, self.solver
+        batch, self.ends[i, RUN] = profile_batch(*run)
+        return replace(profile, batches=(*profile.batches, batch))
+
+    def end(self, i: int, target: str = RUN) -> Any:
+        if (i, target) not in self.ends:
+            run = self.velocity(i), self.states[i], self.grid
+            full = sample(*run, solver=self.solver) if target == RUN else converged(*run)
+            self.ends[i, target] = full
+        return self.ends[i, target]
+
+    def made(self, i: int, plan: Plan) -> Any:
+        return sample(self.velocity(i), self.states[i], plan=plan, solver=self.solver)
 
 
 def profile_batch(
@@ -169,32 +132,18 @@ def check_finite(leaves: Sequence[Tensor], where: str) -> None:
             )
 
 
-def resumed(
-    start: Profile,
-    file: str | Path,
-    batches: int,
-    begun: Callable[[int], Iterable[list[list[Tensor]]]],
-    same: Sequence[str] = FACTS,
-) -> Profile:
-    """What the file has of this very profile; `start` where there is no file.
-
-    batches   how many are profiled; begun(i) yields how batch i begins, for changed()
-    """
-    if not Path(file).exists():
-        return start
-    found = read(Profile, file, whole=False)
-    other = [name for name in same if getattr(found, name) != getattr(start, name)]
-    if grid_misfit(found.grid, start.grid):
-        other.append("σ-grid")
-    if len(found.batches) > batches:
-        other.append("number of batches")
-    elif not other and (strange := changed(found, begun)):
-        other.append(strange)
-    if other:
-        raise ValueError(
-            f"{file} is of another profile (its {', '.join(other)} differ): "
-            "give another file, or remove it"
-        )
-    if len(found.batches) < batches:  # what was tried, was tried on fewer samples
-        return replace(found, complete=False, trials=())
-    return found
+def batches_of(velocity: Any, noise: Any) -> list[tuple[Velocity, Any]]:
+    several = isinstance(velocity, (list, tuple))
+    if several and (not isinstance(noise, (list, tuple)) or len(noise) != len(velocity)):
+        given = f"{len(noise)}" if isinstance(noise, (list, tuple)) else "one"
+        raise ValueError(f"{len(velocity)} velocities need as many noises, got {given}")
+    pairs = list(zip(velocity, noise)) if several else [(velocity, noise)]
+    if not pairs:
+        raise ValueError("there is nothing to profile: velocity and noise are empty lists")
+    for v, x in pairs:
+        if not callable(v):
+            raise TypeError(f"velocity must be callable as velocity(x, σ), got {v!r}")
+        for leaf in check_state(x)[0]:
+            if leaf.ndim < 2:
+                raise ValueError(f"noise needs a sample axis first, got shape {tuple(leaf.shape)}")
+    return pairs

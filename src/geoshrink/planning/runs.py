@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -101,12 +100,6 @@ class Runs:
         measured = torch.cat([b.gains[slot] for b in self.batches], 1).numpy()
         return fitted_gains(self.grid, self.stages, measured, slot, early)
 
-    def with_trials(self: Kind, trials: Sequence[Trial]) -> Kind:
-        """The profile with these trials in place of those at the same budgets and target."""
-        new = {(t.budget, t.target) for t in trials}
-        kept = tuple(t for t in self.trials if (t.budget, t.target) not in new)
-        return replace(self, trials=(*kept, *trials), _planners=self._planners)
-
     def tried(self, target: str) -> set[int]:
         """The budgets with real runs."""
         return {t.budget for t in self.trials if t.target == target and t.recipe != FULL}
@@ -139,3 +132,13 @@ def check_target(target: Any, refine: int | None, solver: str) -> int:
     if not 2 <= refine <= 64:
         raise ValueError(f"refine is a number from 2 to 64, got {refine}")
     return refine
+
+
+def grid_misfit(mine: Grid, theirs: Grid) -> str | None:
+    """What differs between the grid of a profile and that of a run, as "mine, not theirs"."""
+    kinds = [[track.prediction for track in grid.tracks] for grid in (mine, theirs)]
+    if kinds[0] != kinds[1]:
+        return f"{', '.join(kinds[0])} outputs, not {', '.join(kinds[1])}"
+    if mine.regimes != theirs.regimes:
+        return f"regimes from stages {mine.regimes}, not {theirs.regimes}"
+    return mine.difference(theirs)

@@ -1,12 +1,15 @@
-"""The tournament: a few plans run for real on the calibration samples, which settles the order."""
+"""Profiling: the full runs of every batch, then a tournament: a few plans run for real on the
+calibration samples, which settles the order.
+"""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,13 +19,13 @@ from ..history.refinement import refined_grid
 from ..outputs import flatten
 from ..plan import Plan
 from ..report import size
-from ..sampling import check_state, sample
+from ..sampling import sample
+from .files import read, write
 from .planner import BASELINES, Planner, planner_of
-from .runs import FLOW, FULL, REFINE, RUN, Kind, Runs, Trial, check_budget
+from .runs import FLOW, FULL, REFINE, RUN, Kind, Runs, Trial, check_budget, grid_misfit
 from .search import EXACT, most_anchors
 from .space import gram
 
-Velocity = Callable[[Any, Any], Any]
 #: The recipes that enter. The surrogate finds anchors but ranks rules wrongly, so real runs do.
 SLATE = ("time", "time, early", "time, data space", "chordal", "any rule")
 SLATES = {
@@ -34,6 +37,114 @@ SLATES = {
 SAME = {"noise": 1e-6, "first outputs": 1e-4}
 CONVERGED = 4  # times the grid is refined for AB2 to reach the exact flow
 PARTS = (7, 5, 2.5)  # the default budgets are the stages, or 100, divided by these
+RUNS = 10  # full runs that a profile costs at most, if no budgets are given
+
+
+#: The fields of a profile that must be the same for profiling to go on from a file.
+FACTS = ("model", "guidance", "dtype", "stages", "solver")
+
+
+class Source(Protocol):
+    """What is profiled, batch by batch; every run of a batch begins with the same noise.
+
+    states       the noise of every batch
+    facts        fields of the profile that must be the same for it to go on from a file
+    spent        model calls of a batch that were made before
+    saves        whether the file is written after every trial, too
+    tick         to be called at every model call
+    cost         model calls of a batch: (of a full run, of all runs that profile it)
+    begin        how batch i begins: its noise; then noise and first output; each slot by slot
+    with_batch   the profile with batch i
+    end          x at the end of the full run of batch i, or of the exact flow
+    made         x at the end of its run under a plan; None if it cannot be run
+    """
+
+    states: list[Any]
+    facts: Sequence[str] = FACTS
+    spent: int = 0
+    saves: bool = False
+    tick: Callable[[], None]
+
+    def cost(self, profile: Runs) -> tuple[int, int]: ...
+    def begin(self, i: int) -> Iterable[list[list[Tensor]]]: ...
+    def with_batch(self, profile: Any, i: int) -> Any: ...
+    def end(self, i: int, target: str = RUN) -> Any: ...
+    def made(self, i: int, plan: Plan) -> Any: ...
+
+
+def profiled(
+    start: Kind,
+    source: Source,
+    budgets: Sequence[int] | None,
+    target: str = RUN,
+    file: str | Path | None = None,
+    quiet: bool = False,
+) -> Kind:
+    """The profile with the batches and the tournaments that it lacks, saved on the way."""
+    profile = resumed(start, source, file)
+    tried = profile.tried(target)
+    if profile.complete and (tried if budgets is None else not {*budgets} - tried):
+        return profile
+    wanted = default_budgets(profile.grid) if budgets is None else tuple(budgets)
+    count, known = len(source.states), len(profile.batches)
+    full, calls = source.cost(profile)
+    free = budgets is not None or target != RUN
+    left = None if free else RUNS * full - calls - source.spent
+    chosen = affordable(
+        profile if profile.complete else replace(profile, trials=()), wanted, left, target
+    )
+    if not profile.complete:  # the last tournament was interrupted: on with it, or without
+        half = {t.budget for t in profile.trials[-1:]} - {*chosen}
+        kept = tuple(t for t in profile.trials if t.budget not in half)
+        profile = replace(profile, trials=kept)
+    runs = sum(chosen.values()) + (CONVERGED * full if chosen and target == FLOW else 0)
+    total = calls * (count - known) + full * known + count * runs
+    with Counter(total, profile.grid, source.states, quiet) as counter:
+        source.tick = counter.tick
+        for i in range(known, count):
+            profile = source.with_batch(profile, i)
+            keep(profile, file)
+        profile = replace(profile, complete=True)
+        if target == FLOW and chosen:
+            goals = [source.end(i, target) for i in range(count)]
+            db = torch.cat([decibels(source.end(i), goal) for i, goal in enumerate(goals)])
+            steps = profile.grid.steps
+            trial = Trial(FULL, steps, tuple(range(steps)), 0.0, tuple(db.tolist()), target)
+            others = (t for t in profile.trials if (t.recipe, t.target) != (FULL, target))
+            profile = replace(profile, trials=(*others, trial))
+        for budget in chosen:
+            profile = tournament(profile, source, budget, target, file if source.saves else None)
+    if file is not None:
+        write(profile, file)
+    return profile
+
+
+def resumed(start: Kind, source: Source, file: str | Path | None) -> Kind:
+    """What the file has of this very profile; `start` where there is no file."""
+    if file is None or not Path(file).exists():
+        return start
+    found, count = read(type(start), file, whole=False), len(source.states)
+    other = [name for name in source.facts if getattr(found, name) != getattr(start, name)]
+    if grid_misfit(found.grid, start.grid):
+        other.append("σ-grid")
+    if len(found.batches) > count:
+        other.append("number of batches")
+    elif not other and (strange := changed(found, source.begin)):
+        other.append(strange)
+    if other:
+        raise ValueError(
+            f"{file} is of another profile (its {', '.join(other)} differ): "
+            "give another file, or remove it"
+        )
+    if len(found.batches) < count:  # what was tried, was tried on fewer samples
+        return replace(found, complete=False, trials=())
+    return found
+
+
+def keep(profile: Runs, file: str | Path | None) -> None:
+    """Saves what there is so far, marked as not complete."""
+    if file is not None:
+        write(replace(profile, complete=False), file)
 
 
 def default_budgets(grid: Grid) -> tuple[int, ...]:
@@ -65,54 +176,6 @@ def affordable(
     return chosen
 
 
-def measured(
-    profile: Kind,
-    velocity: Any,
-    noise: Any,
-    budgets: Sequence[int],
-    target: str = RUN,
-    quiet: bool = False,
-) -> Kind:
-    """The profile with a tournament at each budget; the full runs are made once more."""
-    pairs = batches_of(velocity, noise)
-    given = [len(flatten(x)[0][0]) for _, x in pairs]
-    if given != [batch.samples for batch in profile.batches]:
-        raise ValueError(
-            f"the profile was made from batches of {[b.samples for b in profile.batches]} samples, "
-            f"got {given}: give the velocity and noise that it was made from"
-        )
-    if strange := changed(profile, lambda i: begin(*pairs[i], profile.grid)):
-        raise ValueError(
-            f"this is not what was profiled (the {strange} differ): give the velocity and noise "
-            "that the profile was made from"
-        )
-    tried = affordable(profile, budgets, None, target)
-    steps = profile.grid.steps
-    calls = len(pairs) * (steps + sum(tried.values()) + reference_calls(steps, target))
-    with Counter(calls, profile.grid, pairs, quiet) as counter:
-        ends = [full_run(profile, counter.counted(v), x) for v, x in pairs]
-        return hold_tournaments(profile, pairs, ends, [*tried], counter, target)
-
-
-class Begun(Exception):
-    """Ends a run after its first output."""
-
-
-def begin(velocity: Velocity, x: Any, grid: Grid) -> Iterator[list[list[Tensor]]]:
-    """The beginning of a run, slot by slot: its noise; then, after one model call, its output."""
-
-    def stop(x: Any, sigma: Any) -> Any:
-        raise Begun(velocity(x, sigma))
-
-    noise = [leaf.detach().cpu() for leaf in flatten(x)[0]]
-    yield [[leaf] for leaf in noise]
-    try:
-        sample(stop, x, grid)
-    except Begun as begun:
-        outputs = flatten(begun.args[0])[0]
-        yield [[leaf, v.detach().cpu()] for leaf, v in zip(noise, outputs)]
-
-
 def changed(profile: Runs, begun: Callable[[int], Iterable[list[list[Tensor]]]]) -> str | None:
     """Which beginning of batch i, of what begun(i) yields, is not the one that was profiled.
 
@@ -132,50 +195,37 @@ def changed(profile: Runs, begun: Callable[[int], Iterable[list[list[Tensor]]]])
     return None
 
 
-def reference_calls(steps: int, target: str) -> int:
-    """The model calls of the exact flow, in addition to the full run's."""
-    return CONVERGED * steps if target == FLOW else 0
-
-
-def full_run(profile: Runs, velocity: Any, x: Any) -> Any:
-    return sample(velocity, x, profile.grid, solver=profile.solver)
-
-
 def converged(velocity: Any, x: Any, grid: Grid, times: int = CONVERGED) -> Any:
     """Nearly the exact flow: AB2 on a finer grid."""
     return sample(velocity, x, refined_grid(grid, times), solver="ab2")
 
 
-def hold_tournaments(
-    profile: Kind,
-    pairs: Sequence[tuple[Any, Any]],
-    ends: Sequence[Any],
-    budgets: Sequence[int],
-    counter: Counter,
-    target: str = RUN,
+def tournament(
+    profile: Kind, source: Source, budget: int, target: str, file: str | Path | None
 ) -> Kind:
-    """`ends` are the results of the full runs, one per pair of velocity and noise."""
-    trials, scores = [], {}
+    """The profile with real runs at a budget, saved after each; none is made twice."""
     planner = planner_of(profile, 1 if target == RUN else REFINE)
-    goals = ends
-    if target == FLOW and budgets:
-        goals = [converged(counter.counted(v), x, profile.grid) for v, x in pairs]
-        db = torch.cat([decibels(x, goal) for x, goal in zip(ends, goals)]).tolist()
-        steps = profile.grid.steps
-        trials.append(Trial(FULL, steps, tuple(range(steps)), 0.0, tuple(db), target))
-    for budget in budgets:
-        for name, plan in entrants(planner, budget, SLATES[target]).items():
-            if plan not in scores:
-                made = [
-                    sample(counter.counted(v), x, plan=plan, solver=profile.solver)
-                    for v, x in pairs
-                ]
-                db = torch.cat([decibels(x, goal) for x, goal in zip(made, goals)])
-                scores[plan] = tuple(db.tolist())
-            if all(map(math.isfinite, scores[plan])):  # what overflows cannot win
-                surrogate = planner.surrogate(name, budget)
-                trials.append(Trial(name, budget, plan.anchors, surrogate, scores[plan], target))
-    return profile.with_trials(trials)
+    scores: dict[Plan, list[float]] = {}
+    sizes = [batch.samples for batch in profile.batches]
+    for name, plan in entrants(planner, budget, SLATES[target]).items():
+        key = name, budget, target
+        others = tuple(t for t in profile.trials if (t.recipe, t.budget, t.target) != key)
+        mine = [t.db for t in profile.trials if (t.recipe, t.budget, t.target) == key]
+        db = scores.setdefault(plan, [*mine[0]] if mine else [])
+        surrogate = planner.surrogate(name, budget)
+        for i in range(len(sizes)):
+            if len(db) == sum(sizes[:i]):
+                if (x := source.made(i, plan)) is None:
+                    break
+                db += decibels(x, source.end(i, target)).tolist()
+            if not all(map(math.isfinite, db)):  # an overflow cannot win
+                break
+            trial = Trial(name, budget, plan.anchors, surrogate, tuple(db), target)
+            profile = replace(profile, trials=(*others, trial))
+            keep(profile, file)
+        if len(db) != profile.samples or not all(map(math.isfinite, db)):
+            profile = replace(profile, trials=others)
+    return profile
 
 
 def entrants(planner: Planner, budget: int, slate: Sequence[str]) -> dict[str, Plan]:
@@ -199,17 +249,14 @@ def decibels(x: Any, end: Any) -> Tensor:
 class Counter:
     """Says how many model calls there will be, and counts them, in a bar if tqdm is installed."""
 
-    def __init__(
-        self, calls: int, grid: Grid, pairs: Sequence[tuple[Any, Any]], quiet: bool = False
-    ):
-        self.calls, self.done, self.bar = calls, 0, None
-        runs = calls / grid.steps / len(pairs)
-        held = max(sum(t.nbytes for t in flatten(x)[0]) for _, x in pairs) * (grid.steps + 1)
+    def __init__(self, calls: int, grid: Grid, states: Sequence[Any], quiet: bool = False):
+        self.calls, self.quiet, self.bar = calls, quiet, None
+        runs = calls / grid.steps / len(states)
+        held = max(sum(t.nbytes for t in flatten(x)[0]) for x in states) * (grid.steps + 1)
         self.words = (
             f"profiling: at most {calls} model calls ({runs:.1f} full runs), "
             f"{size(held)} of host memory"
         )
-        self.quiet = quiet
 
     def __enter__(self) -> Counter:
         if not self.quiet:
@@ -221,16 +268,7 @@ class Counter:
         if self.bar is not None:
             self.bar.close()
 
-    def counted(self, velocity: Velocity) -> Velocity:
-        def counting(x: Any, sigma: Any) -> Any:
-            output = velocity(x, sigma)
-            self.tick()
-            return output
-
-        return counting
-
     def tick(self) -> None:
-        self.done += 1
         if self.bar is not None:
             self.bar.update()
 
@@ -241,20 +279,3 @@ def bar(total: int) -> Any:
     except ImportError:
         return None
     return tqdm(total=total, unit="call", desc="profile")
-
-
-def batches_of(velocity: Any, noise: Any) -> list[tuple[Velocity, Any]]:
-    several = isinstance(velocity, (list, tuple))
-    if several and (not isinstance(noise, (list, tuple)) or len(noise) != len(velocity)):
-        given = f"{len(noise)}" if isinstance(noise, (list, tuple)) else "one"
-        raise ValueError(f"{len(velocity)} velocities need as many noises, got {given}")
-    pairs = list(zip(velocity, noise)) if several else [(velocity, noise)]
-    if not pairs:
-        raise ValueError("there is nothing to profile: velocity and noise are empty lists")
-    for v, x in pairs:
-        if not callable(v):
-            raise TypeError(f"velocity must be callable as velocity(x, σ), got {v!r}")
-        for leaf in check_state(x)[0]:
-            if leaf.ndim < 2:
-                raise ValueError(f"noise needs a sample axis first, got shape {tuple(leaf.shape)}")
-    return pairs
