@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from .bench import Watch as Watch
 from .bench import compare as compare
 from .bench import distinct as distinct
 from .bench import run_compare as run_compare
@@ -14,7 +15,6 @@ from .kinds import ELSEWHERE, kind_of
 from .kinds import register_kind as register_kind
 from .pictures import Pictures as Pictures
 from .pictures import floats as floats
-from .running import Watch as Watch
 from .showing import shown as shown
 
 

@@ -10,9 +10,8 @@ from ..report import ADVICE
 from . import outcomes as shared
 from .inputs import Settings
 from .kinds import Made, Scores
-from .outcomes import DIRECT, FULL, GEOSHRINK, middle
+from .outcomes import DIRECT, FULL, GEOSHRINK, Cost, middle
 from .pipeline import Loaded
-from .running import Cost
 
 
 @dataclass(frozen=True)

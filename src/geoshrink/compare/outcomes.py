@@ -20,6 +20,19 @@ Pairs = tuple[Column, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What one call took, and the reports of its runs where it was accelerated.
+
+    share   of the seconds that were spent in the denoisers; None where they are not seen
+    """
+
+    seconds: float
+    share: float | None
+    calls: int
+    reports: tuple[Report, ...]
+
+
+@dataclass(frozen=True)
 class Outcome:
     """One method at one budget: what it cost, and the reports of its runs."""
 

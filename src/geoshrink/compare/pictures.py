@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,12 +87,7 @@ def floats(value: Any) -> Tensor | None:
         return None
     value = value.detach().cpu()
     value = value.float() if value.is_floating_point() else value.float() / 255
-    at = channels_at(value.shape, last)
+    usual = (-1, -3) if last else (-3, -1)  # NumPy has channels last, torch before the pixels
+    places = (*usual, -4) if value.ndim == 5 else usual
+    at = next((at for at in places if value.shape[at] in CHANNELS), None)
     return None if at is None else value.movedim(at, -3)
-
-
-def channels_at(shape: Sequence[int], last: bool) -> int | None:
-    """Which dimension the channels are: NumPy has them last, torch before the pixels."""
-    usual = (-1, -3) if last else (-3, -1)
-    places = (*usual, -4) if len(shape) == 5 else usual
-    return next((at for at in places if shape[at] in CHANNELS), None)

@@ -145,7 +145,13 @@ class Calls(Source):
     def with_batch(self, profile: Kind, i: int) -> Kind:
         """The profile with one call more: its full run, and the reruns for its gains."""
         grid, full = profile.grid, self.run(i, keep=True)
-        check_run(full, grid)
+        if full.steps != grid.given:
+            raise ValueError(
+                f"the scheduler stepped {full.steps} times on a grid of {grid.given} stages: "
+                "pipelines with several outputs a stage cannot be profiled yet"
+            )
+        for n, output in enumerate(full.outputs):
+            check_finite([output], f"stage {n}")
         kept = [full.outputs[n] for n in grid.kept]
         gains = []
         for n in profile.stages:
@@ -206,16 +212,6 @@ def check_call(
             "with geoshrink.profile(velocity, noise, sigmas)"
         )
     return runs
-
-
-def check_run(full: Recorder, grid: Grid) -> None:
-    if full.steps != grid.given:
-        raise ValueError(
-            f"the scheduler stepped {full.steps} times on a grid of {grid.given} stages: "
-            "pipelines with several outputs a stage cannot be profiled yet"
-        )
-    for n, output in enumerate(full.outputs):
-        check_finite([output], f"stage {n}")
 
 
 @contextmanager

@@ -33,17 +33,14 @@ STAGES = ("slat", "sparse_structure", "all")
 
 
 def knows(host: Any) -> bool:
-    return is_sampler(host) or any(k.__name__.startswith("Trellis") for k in type(host).__mro__)
-
-
-def is_sampler(host: Any) -> bool:
-    return is_a(host, "FlowEulerSampler")
+    ours = any(kind.__name__.startswith("Trellis") for kind in type(host).__mro__)
+    return ours or is_a(host, "FlowEulerSampler")
 
 
 def attach(host: Any, budget: int | None = None, *, stage: str = "slat", **options: Any) -> Handle:
     """`stage` of a pipeline: "slat" (the structured latents), "sparse_structure" or "all"."""
     options = check_options(budget, options)
-    samplers = [host] if is_sampler(host) else samplers_of(host, stage)
+    samplers = [host] if is_a(host, "FlowEulerSampler") else samplers_of(host, stage)
     for sampler in samplers:
         check_method(sampler, "sample", SAMPLE)
         check_method(sampler, "_inference_model", INFERENCE)
@@ -51,7 +48,10 @@ def attach(host: Any, budget: int | None = None, *, stage: str = "slat", **optio
     hooks = Hooks()
     for sampler in samplers:
         lift_all(sampler, "sample")
-        Sampler(options, reports).attach(sampler, hooks)
+        ours = Sampler(options, reports)
+        hooks.place(sampler, "sample", named(sampler.sample, ours.on_sample))
+        inference = named(sampler._inference_model, ours.on_inference)
+        hooks.place(sampler, "_inference_model", inference)
     return Handle(lambda: list(reports), hooks.lift)
 
 
@@ -79,10 +79,6 @@ class Sampler:
 
     def __init__(self, options: dict[str, Any], reports: deque[Report]):
         self.options, self.reports, self.here = options, reports, Here()
-
-    def attach(self, sampler: Any, hooks: Hooks) -> None:
-        for name, handler in (("sample", self.on_sample), ("_inference_model", self.on_inference)):
-            hooks.place(sampler, name, named(getattr(sampler, name), handler))
 
     def on_sample(self, original: Callable, given: dict, args: tuple, kwargs: dict) -> Any:
         times = rescaled(given["steps"], given["rescale_t"])

@@ -189,9 +189,13 @@ class Curve:
 
     def __str__(self) -> str:
         head = "budget  " + "  ".join(f"{name:>12}" for name in self.methods)
-        lines = [head]
+        lines, marks = [head], {"measured": "", "interpolated": "~"}
         for i, budget in enumerate(self.budgets):
-            cells = [show(values[i]) for values in self.methods.values()]
+            found = [values[i] for values in self.methods.values()]
+            cells = [
+                "–" if p is None else f"{marks.get(p.how, '?')}{p.db:.1f} ± {p.error:.1f}"
+                for p in found
+            ]
             lines.append(f"{budget:6d}  " + "  ".join(f"{cell:>12}" for cell in cells))
         return "\n".join([*lines, LEGEND + self.note])
 
@@ -205,9 +209,8 @@ class Curve:
 
     def write(self, file: str | Path) -> Path:
         """The chart as a page of its own."""
-        return Page("Expected quality against budget", LEGEND + self.note, [self.chart()]).write(
-            file
-        )
+        words = LEGEND + self.note
+        return Page("Expected quality against budget", words, [self.chart()]).write(file)
 
 
 def of_method(profile: Runs, name: str, budget: int, target: str) -> Prediction | None:
@@ -218,10 +221,3 @@ def of_method(profile: Runs, name: str, budget: int, target: str) -> Prediction 
         if (trial.recipe, trial.budget, trial.target) == (name, budget, target):
             return Prediction(budget, trial.mean, trial.error, name, "measured")
     return interpolated(profile, name, budget, target)
-
-
-def show(p: Prediction | None) -> str:
-    if p is None:
-        return "–"
-    mark = {"measured": "", "interpolated": "~"}.get(p.how, "?")
-    return f"{mark}{p.db:.1f} ± {p.error:.1f}"
