@@ -20,7 +20,7 @@ from geoshrink_bench.report import load
 from geoshrink_bench.report.contests import DIRECT, OURS, PUBLISHED, contest
 from geoshrink_bench.report.overview import EVEN, against_rivals, digits_for, duels
 from geoshrink_bench.report.results import Results
-from geoshrink_bench.report.words import DONE
+from geoshrink_bench.words import DONE
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 HEAD = "| model, calls, metric | direct | paper | geoshrink | "

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +21,8 @@ from geoshrink_bench.cases import zoo as running
 from geoshrink_bench.methods.base import Method, Outcome
 from geoshrink_bench.methods.fora import Fora
 from geoshrink_bench.methods.registry import METHODS
-from geoshrink_bench.report.score import Score
 from geoshrink_bench.runner import Runner
+from geoshrink_bench.score import Score
 
 torch.set_num_threads(1)
 SUITE = {
@@ -507,7 +506,6 @@ torch.set_num_threads(1)
 from cases import small_case
 from geoshrink_bench import command
 from geoshrink_bench.cases import zoo
-from test_bench import SUITE
 
 def load(name, device="cpu", folder=None):
     model = small_case().model
@@ -515,15 +513,16 @@ def load(name, device="cpu", folder=None):
     return model
 
 zoo.load = load
-command.run(SUITE | {{"samples": 8, "converged": 100}}, sys.argv[1], quiet=True)
+command.run({suite!r}, sys.argv[1], quiet=True)
 """
 
 
 def test_a_run_that_is_killed_goes_on(tmp_path):
     """Killed again and again at any moment: every cell that is there is whole."""
-    paths = [str(Path(__file__).parent), str(Path(__file__).parent / "support")]
+    longer = SUITE | {"samples": 8, "converged": 100}
+    paths = [str(Path(__file__).parent / "support")]
     program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(PROGRAM.format(paths=paths)))
+    program.write_text(PROGRAM.format(paths=paths, suite=longer))
     out, kills = tmp_path / "out", 0
     cells = store.Store(out)
     deadline = time.monotonic() + 120
@@ -541,7 +540,7 @@ def test_a_run_that_is_killed_goes_on(tmp_path):
         if code == 0:
             break
     assert code == 0 and kills >= 1 and seen == 8
-    assert command.run(SUITE | {"samples": 8, "converged": 100}, out, quiet=True).kept == 8
+    assert command.run(longer, out, quiet=True).kept == 8
 
 
 @pytest.mark.parametrize("name", list(suite.suites("zoo")))

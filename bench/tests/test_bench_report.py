@@ -38,9 +38,9 @@ from geoshrink_bench.report.contests import chosen
 from geoshrink_bench.report.latex import escaped
 from geoshrink_bench.report.looks import medium
 from geoshrink_bench.report.overview import duels, glance, losses, wins
-from geoshrink_bench.report.score import Score
 from geoshrink_bench.report.webpage import webpage
 from geoshrink_bench.samples import Samples, read_samples
+from geoshrink_bench.score import Score
 from geoshrink_bench.store import Store, put
 from geoshrink_bench.zoo.recipes import RECIPES
 

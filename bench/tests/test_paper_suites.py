@@ -34,12 +34,12 @@ from geoshrink_bench.paper import columns, hosts, loop, pipelines, prompts, upst
 from geoshrink_bench.paper.columns import COLUMNS
 from geoshrink_bench.report import load
 from geoshrink_bench.report.results import Cell, Setting
-from geoshrink_bench.report.score import Score
 from geoshrink_bench.report.tables import beside
-from geoshrink_bench.report.words import Measure
 from geoshrink_bench.samples import Sample, bytes_of, mono
+from geoshrink_bench.score import Score
 from geoshrink_bench.store import Store
 from geoshrink_bench.suite import read
+from geoshrink_bench.words import Measure
 
 d: Any = pytest.importorskip("diffusers")
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from .cases.checkpoint import Checkpoint
+from .cases.zoo import Zoo
 from .runner import Lab
 from .store import put
 from .suite import CheckpointSuite, Suite, read
@@ -49,9 +51,6 @@ class Asked:
 
     def lab(self, folder: Path) -> Lab:
         """What runs the suite; an option that it would ignore is refused."""
-        from .cases.checkpoint import Checkpoint
-        from .cases.zoo import Zoo
-
         suite = self.suite()
         kinds: list[Any] = [Zoo, Checkpoint]
         kind, other = kinds[:: -1 if isinstance(suite, CheckpointSuite) else 1]

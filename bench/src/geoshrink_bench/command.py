@@ -49,6 +49,40 @@ def run(
     return go(asked, Path(out or Path("cells") / (Path(name).stem or "suite")), shard, quiet)
 
 
+def compare(
+    models: str | Mapping[str, Any],
+    methods: Sequence[Any],
+    out: str | Path = "cells/compare",
+    *,
+    device: str = "cpu",
+    quiet: bool = False,
+    weights: str | Path | None = None,
+    **settings: Any,
+) -> list[dict[str, Any]]:
+    """Runs methods on models of the zoo as `geoshrink bench run` does, and gives a row per cell.
+
+        rows = compare({"motion": {"budgets": [10]}}, ["direct", "GeoShrink (default)", "FORA"])
+
+    `settings` are those of a suite: samples, seeds, converged, metrics, latency, repeats. What is
+    in the folder already is not run again. A row has the setting, method, options, budget, and
+    what the cell holds: evaluations, forwards, evaluated, held, …; a failed one has the error. Each
+    metric is a score.Score by its reference, or "skipped: reason".
+    """
+    given = {models: {}} if isinstance(models, str) else dict(models)
+    suite = {"name": "compare", "models": given, "methods": list(methods), **settings}
+    run(suite, out, device=device, quiet=quiet, weights=weights)
+    rows = []
+    for setting in load([out]).settings:
+        for cell in setting.cells:
+            row = {**setting.spec, **cell.result, "method": cell.method, "options": cell.options}
+            row |= dict(budget=cell.budget, **({"error": cell.reason} if cell.reason else {}))
+            row.pop("scores", None)
+            for (metric, reference), score in cell.scores.items():
+                row.setdefault(metric, {})[reference] = score
+            rows.append(row)
+    return rows
+
+
 def plain(summary: Any, options: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
     """Paths as texts; options that were not given are left out."""
     found = {key: str(v) if isinstance(v, Path) else v for key, v in options.items()}

@@ -7,17 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
+from geoshrink.page import Media
+
 from .metrics import mesh
 from .store import put_tensors, tensors_in
-
-if TYPE_CHECKING:
-    from geoshrink.page import Media
-
-    from .zoo.modalities import Modality
+from .zoo.modalities import Modality
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ from ..paper.columns import COLUMNS, Each, Tools, Whole
 from ..paper.host import Host, Made
 from ..paper.hosts import HOSTS
 from ..paper.prompts import Prompt, spare
-from ..report.score import IDENTICAL
 from ..runner import Lab, Spec, device_name
 from ..samples import Sample
 from ..schema import one_of
+from ..score import IDENTICAL
 from ..store import Store, digest, name_of
 from .checkpoint_suite import FULL, Cells, CheckpointSuite, Row, sample_path
 

@@ -28,9 +28,9 @@ from ..methods.registry import METHODS
 from ..paper.columns import COLUMNS
 from ..paper.hosts import HOSTS
 from ..paper.prompts import TAKES, Prompt
-from ..report.words import titled
 from ..schema import Key, anything, check_names, checked, count, list_of, mapping, one_of, text
 from ..store import name_of
+from ..words import titled
 
 SPEEDUP = "speedup"
 

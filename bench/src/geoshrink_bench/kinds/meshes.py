@@ -14,6 +14,9 @@ from geoshrink.compare.kinds import Scores, measured
 from geoshrink.page import Column, Media
 from geoshrink.page.media import Animation
 
+from ..metrics import mesh
+from ..zoo.drawing import canvas, field
+
 SURFACE = Column("Surface CD²", "10⁻⁴", better="lower", digits=2)
 NORMAL = Column("normals", "°", better="lower", digits=1)
 Mesh = tuple[np.ndarray, np.ndarray]  # vertices (n, 3) and triangles (m, 3)
@@ -42,8 +45,6 @@ class Meshes:
 
     def score(self, reference: Meshes, skipped: set[str]) -> Scores:
         """In the unit of half the longest side of the full run's box."""
-        from ..metrics import mesh
-
         pairs = [
             (boxed(made, wanted), boxed(wanted, wanted))
             for made, wanted in zip(self.meshes, reference.meshes, strict=True)
@@ -112,8 +113,6 @@ def drawn(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def view_of(points: np.ndarray, normals: np.ndarray, turn: float) -> np.ndarray:
     """Pixels (side, side, 3): of the points in one place the nearest, lit as draw_object's."""
     from PIL import ImageColor
-
-    from ..zoo.drawing import canvas, field
 
     axes = np.stack([axis.double().numpy() for axis in field.axes(turn, ELEVATION)])
     pixels = np.full((SIDE, SIDE, 3), ImageColor.getrgb(canvas.PAPER), np.uint8)

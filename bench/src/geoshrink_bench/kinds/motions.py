@@ -14,6 +14,7 @@ from geoshrink.page import Column, Media, Picture
 from geoshrink.page.media import png
 
 from ..metrics import motion
+from ..zoo.drawing import draw_motion
 
 GLOBAL = Column("Global MPJPE", "mm", better="lower", digits=1)
 ALIGNED = Column("RA-MPJPE", "mm", better="lower", digits=1)
@@ -58,7 +59,5 @@ class Motions:
         return [measured(c, len(self), lambda m=m: m.of(*pair, None), skipped) for c, m in metrics]
 
     def medium(self, i: int, alt: str, reference: Any) -> Media:
-        from ..zoo.drawing import draw_motion
-
         joints = self.joints[i].nan_to_num(0).double().numpy()
         return Picture(png(draw_motion(joints, self.parents, names=self.names)), alt)

@@ -14,6 +14,7 @@ from geoshrink.page.media import png
 
 from ..metrics import audio
 from ..page import Sound, encode_wave
+from ..zoo.drawing import draw_sound
 
 SI_SDR = Column("SI-SDR", "dB", better="higher", digits=1)
 LSD = Column("LSD", "dB", better="lower", digits=2)
@@ -62,7 +63,5 @@ class Sounds:
         return encode_wave(self.mono[i, : HEARD * self.rate].numpy(), self.rate)
 
     def medium(self, i: int, alt: str, reference: Any) -> Media:
-        from ..zoo.drawing import draw_sound
-
         picture = draw_sound(self.mono[i].numpy(), self.rate, SIZE)
         return Sound(png(picture), alt, self.wav(i))

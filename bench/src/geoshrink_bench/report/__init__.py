@@ -10,20 +10,23 @@ from typing import Any
 
 from geoshrink.page.table import piped
 
+from ..asked import Asked
+from ..cases.zoo_suite import ZooSuite
+from ..page import drawing
 from ..store import put
+from . import checkpoint, zoo
+from .charts import first_chart
+from .contests import chosen
 from .latex import latex
 from .markdown import markdown
 from .overview import losses
 from .results import Results
 from .spreadsheet import spreadsheet
+from .webpage import webpage
 
 
 def load(folders: Sequence[str | Path], tick: Callable[[], Any] = lambda: None) -> Results:
     """Reads folders of `geoshrink bench run`, of whatever cases; tick() after each cell."""
-    from ..asked import Asked
-    from ..cases.zoo_suite import ZooSuite
-    from . import checkpoint, zoo
-
     if not folders:
         raise ValueError("a report needs at least one folder of cells")
     found = [(Path(folder), Asked.load(folder)) for folder in dict.fromkeys(folders)]
@@ -47,8 +50,6 @@ def write(
 
     samples   so many of each setting are shown at most
     """
-    from .webpage import webpage
-
     made = {
         "results.csv": spreadsheet(results),
         "losses.md": f"# {piped(results.name)}\n\n{losses(results).markdown().strip()}\n",
@@ -63,10 +64,6 @@ def write(
 
 def draw(results: Results, folder: Path) -> list[Path]:
     """Each setting's first metric against evaluations, as an SVG file of its own."""
-    from ..page import drawing
-    from .charts import first_chart
-    from .contests import chosen
-
     written = []
     for setting in results.settings:
         chart = first_chart(setting, chosen(setting, results.ours))

@@ -8,9 +8,9 @@ from typing import Any
 
 from geoshrink.page import Column, Table
 
+from ..score import Score
+from ..words import DONE, FAILED, NOT_RUN, REFERENCE, SKIPPED, many
 from .results import Cell, Results, Setting
-from .score import Score
-from .words import DONE, FAILED, NOT_RUN, REFERENCE, SKIPPED, many
 
 Row = tuple[str, int | None, str, str]  # method, budget, status, why
 

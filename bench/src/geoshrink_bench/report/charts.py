@@ -9,9 +9,9 @@ from dataclasses import replace
 from geoshrink.page import Section, Series
 
 from ..page import Choice
+from ..words import REFERENCE
 from .results import Cell, Setting
 from .tables import PAPER, SPEEDUP
-from .words import REFERENCE
 
 Cost = Callable[[Cell], float | None]
 Points = dict[str, list[tuple[float, float]]]

@@ -21,10 +21,10 @@ from ..metrics.base import Skipped
 from ..paper.columns import COLUMNS, Column, Outside, Whole
 from ..paper.prompts import Prompt
 from ..samples import Sample
+from ..score import IDENTICAL, Score
 from ..store import Store, name_of, put
+from ..words import DONE, FAILED, NOT_RUN, SKIPPED, Measure
 from .results import Cell, Setting, Shot, Spec
-from .score import IDENTICAL, Score
-from .words import DONE, FAILED, NOT_RUN, SKIPPED, Measure
 
 FPS = 24.0  # of films, where the suite does not say
 PROMPTS = 2  # whose samples are shown, unless said

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ..words import NOT_RUN, Measure
 from .results import Cell, Results, Setting
-from .words import NOT_RUN, Measure
 
 OURS, PUBLISHED, DIRECT = "GeoShrink (default)", "GeoShrink (published)", "direct"
 SHOWN = 7  # lines of a chart at first: as many as there are colours

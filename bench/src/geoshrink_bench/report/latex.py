@@ -8,10 +8,10 @@ from itertools import groupby
 
 from geoshrink.page import Table
 
+from ..words import REFERENCE
 from .overview import losses
 from .results import Results
 from .tables import tables_of
-from .words import REFERENCE
 
 POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 SIGNS = {

@@ -10,11 +10,12 @@ from geoshrink.page.media import png
 
 from ..page import Sound, encode_wave
 from ..samples import Sample
+from ..words import titled
+from ..zoo import drawing
 from ..zoo.drawing.canvas import encoded
 from ..zoo.modalities.pictures import picture_of
 from .contests import DIRECT, OURS
 from .results import Setting
-from .words import titled
 
 FPS = 8.0  # of a film, where nothing else is said
 WIDEST, EXACT = 512, 128  # pixels of a picture on the page; up to here every pixel is exact
@@ -59,8 +60,6 @@ def look(
 
 def medium(sample: Sample, alt: str) -> Media | None:
     """Something to look at or listen to; None for what has no picture here."""
-    from ..zoo import drawing
-
     if sample.seen is not None:
         return sample.seen(alt)
     parts, facts = sample.parts, sample.facts

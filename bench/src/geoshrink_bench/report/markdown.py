@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from geoshrink.page.table import piped
 
+from ..words import REFERENCE
 from .about import facts, lead, missing
 from .overview import overview
 from .results import Results
 from .tables import tables_of
-from .words import REFERENCE
 
 
 def markdown(results: Results) -> str:

@@ -13,11 +13,11 @@ from geoshrink.page.table import Cell as Entry
 
 from ..methods.base import SLACK
 from ..page import Shown
+from ..score import Score
+from ..words import CALIBRATED, FREE, REFERENCE, interval_of, shift_of
 from ..zoo.recipes import RECIPES
 from .contests import OURS, PUBLISHED, Contest, contests, references_of
 from .results import Results
-from .score import Score
-from .words import CALIBRATED, FREE, REFERENCE, interval_of, shift_of
 
 METRICS = 2  # of a setting, at a glance
 EVEN = 0.05  # dB: nearer than this is a draw

@@ -13,8 +13,8 @@ from typing import Any
 from ..methods.base import SLACK
 from ..methods.ours import FORMS
 from ..samples import Sample
-from .score import Score
-from .words import DONE, NOT_RUN, Measure, titled
+from ..score import Score
+from ..words import DONE, NOT_RUN, Measure, titled
 
 Spec = dict[str, Any]
 

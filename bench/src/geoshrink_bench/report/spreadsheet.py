@@ -9,10 +9,10 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+from ..score import Score
+from ..words import DONE, REFERENCE
 from .results import Cell, Results, Setting
-from .score import Score
 from .tables import SPEEDUP
-from .words import DONE, REFERENCE
 
 SETTING = (
     *("model", "steps", "guidance", "shift", "interval", "lengths", "samples", "seeds"),

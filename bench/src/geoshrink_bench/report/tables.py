@@ -10,10 +10,10 @@ from geoshrink.page.table import MISSING
 from geoshrink.page.table import Cell as Entry
 
 from ..page import Shown
+from ..score import Score
+from ..words import NOT_RUN, REFERENCE
 from .overview import digits_for, kind_of
 from .results import Cell, Results, Setting
-from .score import Score
-from .words import NOT_RUN, REFERENCE
 
 PAPER, SPEEDUP, OWN = "paper", "speedup", "its own setting"
 

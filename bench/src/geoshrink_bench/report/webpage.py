@@ -11,6 +11,7 @@ from geoshrink.page import Column, Page, Section, Table
 from geoshrink.page.markup import element
 
 from ..page import Folded
+from ..words import DONE, REFERENCE
 from .about import facts, lead, missing
 from .charts import charts
 from .contests import chosen
@@ -18,7 +19,6 @@ from .looks import look
 from .overview import overview
 from .results import Results, Setting
 from .tables import tables_of
-from .words import DONE, REFERENCE
 
 FIRST = 2  # charts that are not folded away
 

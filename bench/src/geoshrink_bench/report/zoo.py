@@ -18,11 +18,11 @@ from ..cases.zoo_suite import ZooSuite
 from ..metrics.base import is_current
 from ..metrics.zoo import all_metrics, metrics_of
 from ..samples import read_samples
+from ..score import IDENTICAL, Score
 from ..store import Store
+from ..words import DONE, FAILED, NOT_RUN, SKIPPED, Measure, title_of
 from ..zoo.recipes import RECIPES
 from .results import Cell, Setting, Shot, Spec
-from .score import IDENTICAL, Score
-from .words import DONE, FAILED, NOT_RUN, SKIPPED, Measure, title_of
 
 KEY = ("setting", "budget", "method", "options")
 
