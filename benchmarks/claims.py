@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from geoshrink_bench.report import load
+from geoshrink_bench.report.contests import PUBLISHED
 from geoshrink_bench.report.overview import duels
 
 HERE = Path(__file__).parent
-PUBLISHED = "GeoShrink (published)"
 BASELINES = ("FORA", "TeaCache", "ToCa", "TaylorSeer", "SpeCa", "ResilPhase")
 DRAW = 0.05  # dB
 

@@ -37,7 +37,7 @@ def fill(folder, methods):
 
 def test_it_prints_and_writes_only_where_it_is_told(tmp_path, capsys):
     module, before = claims(), (BENCHMARKS / "CLAIMS.md").read_bytes()
-    fill(tmp_path / "cells", [module.PUBLISHED, "direct", *module.BASELINES])
+    fill(tmp_path / "cells", ["GeoShrink (published)", "direct", *module.BASELINES])
     module.main([str(tmp_path / "cells")])
     text = capsys.readouterr().out
     assert text.count("| 2 of 2 | the settings that ran | yes |") == 6
@@ -49,7 +49,7 @@ def test_it_prints_and_writes_only_where_it_is_told(tmp_path, capsys):
 
 def test_folders_without_the_methods_are_refused(tmp_path, capsys):
     module = claims()
-    fill(tmp_path, [module.PUBLISHED, "FORA"])
+    fill(tmp_path, ["GeoShrink (published)", "FORA"])
     for folder, reason in ((tmp_path, "beside direct, TeaCache"), (tmp_path / "no", "no folder")):
         with pytest.raises(SystemExit):
             module.main([str(folder)])

@@ -45,16 +45,16 @@ from geoshrink_bench.store import Store, put
 from geoshrink_bench.zoo.recipes import RECIPES
 
 torch.set_num_threads(1)
-OURS = "GeoShrink (default)"
+METHOD, OURS = "GeoShrink (default)", "geoshrink"  # in a suite, in a report
 SUITE = {
     "name": "Tiny & <fast>",
     "samples": 2,
     "seeds": 2,
     "converged": 20,
     "models": {"fruit": {"budgets": [3, 4], "guidance": [1.0, 2.0], "shift": 3.0, "steps": 6}},
-    "methods": [OURS, "direct", "FORA", "MagCache"],
+    "methods": [METHOD, "direct", "FORA", "MagCache"],
 }
-PSNR = {OURS: 30.0, "direct": 20.0, "FORA": 25.0, "MagCache": 28.0}  # at budget 3
+PSNR = {METHOD: 30.0, "direct": 20.0, "FORA": 25.0, "MagCache": 28.0}  # at budget 3
 
 
 def spec_of(cell, **changes):
@@ -272,7 +272,7 @@ def test_every_loss_is_listed_first_and_the_worst_of_all_first(filled):
     for budget, gain in ((3, 4.0), (4, 9.0)):
         for rival, more in (("FORA", 0.0), ("MagCache", 1.0), ("direct", -30.0)):
             cell = {**first_cell(rival), "budget": budget}
-            scores = {"PSNR": {"full": [PSNR[OURS] + budget - 1 + gain + more] * 4}}
+            scores = {"PSNR": {"full": [PSNR[METHOD] + budget - 1 + gain + more] * 4}}
             Store(filled).write(spec_of(cell), result_of(cell, scores=scores))
     cell = {**first_cell("FORA"), "budget": 3}
     table = losses(load([filled]))
@@ -481,7 +481,7 @@ def small_model(monkeypatch):
 KEPT = SUITE | {
     "keep": 2,
     "models": {"fruit": {"budgets": [4, 5], "guidance": [1.0, 2.0], "shift": 3.0, "steps": 6}},
-    "methods": ["direct", OURS, {"FORA": {"interval": 1}}],
+    "methods": ["direct", METHOD, {"FORA": {"interval": 1}}],
 }
 
 

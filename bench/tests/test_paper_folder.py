@@ -167,7 +167,7 @@ def test_the_formats_of_a_report(done, tmp_path):
     assert all("21.6227" in text and "4.98" in text for text in (md, tex, html))
     assert all("needs the weights lpips-alex" in text for text in (md, tex, html))
     assert html.count('class="stage"') == 1 and "a dog, direct, B = 4" in html
-    assert "PSNR to the full run, by speed-up" in html and "GeoShrink (published), paper" in html
+    assert "PSNR to the full run, by speed-up" in html and "paper, as printed" in html
     none = command.report([done], tmp_path / "none", samples=0, quiet=True)[-1].read_text("utf-8")
     assert 'class="stage"' not in none
     other = shutil.copytree(done, tmp_path / "other")

@@ -8,6 +8,12 @@ from typing import Any, Literal, NamedTuple
 
 REFERENCE = {"full": "the full run", "converged": "the converged flow"}
 FREE, CALIBRATED = "calibration-free", "calibrated"
+#: How the forms of ours are called; suites, and so the names of cells, have the older names.
+FORMS = {
+    "GeoShrink (published)": "paper",
+    "GeoShrink (default)": "geoshrink",
+    "GeoShrink (planned)": "planned",
+}
 DONE, FAILED, NOT_RUN, SKIPPED = "done", "failed", "not run", "skipped"
 
 
@@ -53,6 +59,7 @@ def titled(
     >>> titled("FORA", {"interval": 3}, 10), titled("FORA", {"interval": 3}, note="N = 3")
     ('FORA (interval 3), B = 10', 'FORA, N = 3')
     """
+    method = FORMS.get(method, method)
     given = ", ".join(f"{name} {value}" for name, value in options.items())
     label = f"{method}, {note}" if note else f"{method} ({given})" if given else method
     return label if budget is None else f"{label}, B = {budget}"

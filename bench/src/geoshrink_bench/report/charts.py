@@ -11,11 +11,12 @@ from geoshrink.page import Section, Series
 from ..page import Choice
 from ..words import REFERENCE
 from .results import Cell, Setting
-from .tables import PAPER, SPEEDUP
+from .tables import SPEEDUP
 
 Cost = Callable[[Cell], float | None]
 Points = dict[str, list[tuple[float, float]]]
 EVALUATIONS = "network evaluations"
+THEIRS = "as printed"  # the paper's own numbers
 COSTS: dict[str, Cost] = {
     EVALUATIONS: lambda cell: None if math.isnan(cell.evaluations) else cell.evaluations,
     "seconds": lambda cell: cell.median,
@@ -62,7 +63,7 @@ def pareto(
         if mean is not None and paid is not None and math.isfinite(mean):
             lines.setdefault(cell.label, []).append((paid, mean))
         if cost.startswith("speed-up") and SPEEDUP in cell.paper and metric in cell.paper:
-            points = lines.setdefault(f"{cell.label}, {PAPER}", [])
+            points = lines.setdefault(f"{cell.label}, {THEIRS}", [])
             points.append((cell.paper[SPEEDUP], cell.paper[metric]))
     measure, spoken = setting.metrics[metric], cost.split(",")[0].split()[-1]
     title = f"{measure.name} to {REFERENCE[reference]}, by {spoken}"

@@ -10,7 +10,6 @@ from geoshrink.page.media import png
 
 from ..page import Sound, encode_wave
 from ..samples import Sample
-from ..words import titled
 from ..zoo import drawing
 from ..zoo.drawing.canvas import encoded
 from ..zoo.modalities.pictures import picture_of
@@ -42,7 +41,7 @@ def look(
         tick()
     if len(groups) < 2 or not subjects:
         return []
-    ends = [titled(method, {}, setting.first_budget) for method in (DIRECT, OURS)]
+    ends = [f"{method}, B = {setting.first_budget}" for method in (DIRECT, OURS)]
     heard = any(isinstance(found, Sound) for found in media.values())
     return [
         Comparison(

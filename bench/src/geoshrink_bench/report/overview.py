@@ -111,7 +111,7 @@ def glance(results: Results, reference: str = "full") -> Table:
         wins += contest.decided and next(iter(means)) == OURS
         ahead += contest.decided and (free is None or over > 0)
         rows.append(at_a_glance(contest, means, rivals[0], free, over))
-    names = ("model", "guidance", "shift", "B", "default", "winner's", "winner")
+    names = ("model", "guidance", "shift", "B", OURS, "winner's", "winner")
     others = ("ahead, dB", "best calibration-free rival", "ahead, dB")
     return Table(
         "Ours at a glance",
