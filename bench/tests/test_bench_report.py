@@ -189,7 +189,7 @@ def test_several_folders_are_one_report(tmp_path, filled):
     Store(other).write(spec_of(cell), result_of(cell | {"method": "FORA"}))
     results = load([filled, other])
     assert results.name == "Tiny & <fast>; More" and len(results.settings) == 2
-    assert results.settings[0].labels == [*SUITE["methods"], "TaylorSeer"]
+    assert results.settings[0].labels == [OURS, *SUITE["methods"][1:], "TaylorSeer"]
     assert results.settings[0].at["FORA", 3].status == "done"  # not run in the other folder
 
 

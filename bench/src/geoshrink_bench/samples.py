@@ -9,10 +9,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from geoshrink.page import Media
 
+from .kinds.films import Films
+from .kinds.meshes import Meshes
+from .kinds.sounds import Sounds
 from .metrics import mesh
 from .store import put_tensors, tensors_in
 from .zoo.modalities import Modality
@@ -55,6 +59,18 @@ class Sample:
     def views(self) -> Tensor:
         """Pictures of the mesh, in [0, 1]."""
         return mesh.render(self.surface)
+
+    @classmethod
+    def of(cls, made: Any) -> Sample:
+        """The first of what geoshrink.compare shows: Pictures, Sounds, Films or Meshes."""
+        if isinstance(made, Films):
+            seen, heard = cls.of(made.video), cls.of(made.sound)
+            return cls(seen.parts | heard.parts, heard.facts)
+        if isinstance(made, Sounds):
+            return cls({"wave": mono(made.waves[0])}, {"rate": made.rate})
+        if isinstance(made, Meshes):
+            return cls(surface_of(*made.meshes[0]))
+        return cls({"frames": bytes_of(made.values[0])})
 
     def save(self, path: Path) -> None:
         put_tensors(path, self.parts, json.dumps(self.facts))
@@ -128,3 +144,13 @@ def mono(waves: Tensor) -> Tensor:
     if not waves.isfinite().all():
         raise ValueError("the sound is infinite or no number: another dtype?")
     return waves.float().mean(0).cpu()
+
+
+def surface_of(vertices: Any, faces: Any) -> dict[str, Tensor]:
+    """The parts of a mesh, which must have a surface."""
+    corners, triangles = torch.as_tensor(vertices).float(), torch.as_tensor(faces).long()
+    if not len(triangles):
+        raise ValueError("the model made no surface")
+    if not corners.isfinite().all():
+        raise ValueError("the surface has corners that are infinite or no number: another dtype?")
+    return {"vertices": corners, "faces": triangles}

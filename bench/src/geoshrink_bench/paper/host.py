@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from geoshrink.compare.pipeline import Loaded
+from geoshrink.hosts import host_of
+from geoshrink.hosts.hooks import entrance
 
 from ..samples import Sample
 from .loop import Loop
@@ -28,18 +33,25 @@ class Made:
 class Host:
     """load(folder) once, sample(prompt, seed, steps) many times.
 
+    How a host is called and what it returns is geoshrink.hosts' to know; here stands what a run
+    of the paper needs besides.
+
     kind        the class of what is sampled, which geoshrink.accelerate() takes
     files       of a checkpoint's folder
     precision   the only one that it runs in, where it cannot be chosen
     pictures    whether a prompt is a picture
     whole       whether what ends a step ends the whole loop: its stages are those asked for
     blocks      whether the network is a transformer of diffusers, so that caches can act inside
+    inner       where the network is in what is sampled
+    step        (where, method) of what ends a step
+    beyond      so many steps of a call are no evaluation
     """
 
     kind = ""
     files: tuple[str, ...] = ()
     precision: str | None = None
     pictures = whole = blocks = False
+    inner, step, beyond = "transformer", ("scheduler", "step"), 0
 
     def __init__(self) -> None:
         self.pipe: Any = None
@@ -67,24 +79,23 @@ class Host:
 
     def enter(self) -> tuple[Any, str]:
         """The network, and the method by which it is called."""
-        network = self.network()
-        compiled = getattr(network, "_compiled_call_impl", None) is not None
-        return network, "_compiled_call_impl" if compiled else "_call_impl"
+        return self.network(), entrance(self.network())
 
     def network(self) -> Any:
-        return self.pipe.transformer
+        return attrgetter(self.inner)(self.pipe)
 
     def ends(self) -> list[tuple[Any, str]]:
         """(owner, method) of everything whose return ends a step."""
-        raise NotImplementedError
+        where, method = self.step
+        return [(attrgetter(where)(self.pipe), method)]
 
     def steps_for(self, evaluations: int) -> int:
         """The argument of a call that makes so many evaluations."""
-        return evaluations
+        return evaluations + self.beyond
 
     def stages(self, steps: int) -> int:
         """The evaluations that a call with this argument makes."""
-        return steps
+        return steps - self.beyond
 
     def sample(
         self,
@@ -107,8 +118,14 @@ class Host:
         return Made(self.read(output), loop.seconds, loop.forwards, stages)
 
     def call(self, prompt: str, seed: int, steps: int, **arguments: Any) -> Any:
-        raise NotImplementedError
+        return self.known(arguments)(prompt, steps, seed)
+
+    def known(self, arguments: Mapping[str, Any]) -> Loaded:
+        """The pipeline as geoshrink knows it, with the arguments of every call."""
+        way = host_of(self.pipe)
+        assert way is not None
+        return Loaded(self.pipe, way, arguments, ())
 
     def read(self, output: Any) -> Sample:
         """The one sample, decoded."""
-        raise NotImplementedError
+        return Sample.of(self.known({}).show(output))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from geoshrink.compare.inputs import DTYPES, Settings
 from geoshrink.compare.pipeline import from_folder
 from geoshrink.hosts.diffusers import find_schedulers
+from geoshrink.hosts.host import arguments_of
 
-from ..samples import Sample, bytes_of, mono
 from .host import Host
 
 
@@ -46,16 +44,11 @@ class Pipeline(Host):
         return [(scheduler, "step") for scheduler in find_schedulers(self.pipe)]
 
     def call(self, prompt: str, seed: int, steps: int, **arguments: Any) -> Any:
-        known = inspect.signature(self.pipe.__call__).parameters
-        strange = [name for name in arguments if name not in known]
+        takes = arguments_of(self.pipe)
+        strange = [name for name in arguments if name not in takes]
         if strange:
             raise ValueError(f"{self.kind} takes no {strange[0]!r} in its call")
-        noise = torch.Generator().manual_seed(seed)
-        how = dict(num_inference_steps=steps, generator=noise, output_type="np")
-        return self.pipe(prompt=prompt, **how, **arguments)
-
-    def read(self, output: Any) -> Sample:
-        return Sample({"frames": frames_of(output.images)})
+        return super().call(prompt, seed, steps, **arguments)
 
 
 class SD3(Pipeline):
@@ -75,22 +68,15 @@ class HunyuanVideo(Pipeline):
         super().load(folder, device, dtype, offload)
         self.pipe.vae.enable_tiling()
 
-    def read(self, output: Any) -> Sample:
-        return Sample({"frames": frames_of(output.frames)})
-
 
 class AceStep(Pipeline):
     kind = "AceStepPipeline"
-
-    def read(self, output: Any) -> Sample:
-        wave = mono(torch.as_tensor(output.audios[0]))
-        return Sample({"wave": wave}, {"rate": self.pipe.sample_rate})
 
 
 class MiniMaxH3(Pipeline):
     """A modular pipeline; its grid holds the last σ, so that N steps are N − 1 evaluations."""
 
-    index, kind = "modular_model_index.json", "MiniMaxH3ModularPipeline"
+    index, kind, beyond = "modular_model_index.json", "MiniMaxH3ModularPipeline", 1
 
     def load(self, folder: str | Path, device: str, dtype: str, offload: str | None = None) -> None:
         path = self.check(folder)
@@ -113,24 +99,3 @@ class MiniMaxH3(Pipeline):
         if not offload:
             self.pipe.to(device)
         self.pipe.set_progress_bar_config(disable=True)
-
-    def steps_for(self, evaluations: int) -> int:
-        return evaluations + 1
-
-    def stages(self, steps: int) -> int:
-        return steps - 1
-
-    def call(self, prompt: str, seed: int, steps: int, **arguments: Any) -> Any:
-        noise, made = torch.Generator().manual_seed(seed), ["videos", "audio", "sampling_rate"]
-        how = dict(num_inference_steps=steps, generator=noise, output_type="np", output=made)
-        return self.pipe(prompt=prompt, **how, **arguments)
-
-    def read(self, output: Any) -> Sample:
-        parts = {"frames": frames_of(output["videos"]), "wave": mono(output["audio"][0])}
-        return Sample(parts, {"rate": int(output["sampling_rate"])})
-
-
-def frames_of(made: Any) -> torch.Tensor:
-    """The first of diffusers' pictures or films, whose channels are last, in bytes."""
-    first = torch.as_tensor(np.asarray(made[0]))
-    return bytes_of((first if first.ndim == 4 else first[None]).movedim(-1, -3).float())

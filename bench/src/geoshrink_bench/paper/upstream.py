@@ -9,7 +9,6 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from geoshrink.compare.inputs import DTYPES
 from geoshrink.hosts.odehosts import methods_of
 
 from ..methods.stack import replaced
-from ..samples import Sample, mono
+from ..samples import Sample
 from .host import Host
 
 
@@ -44,6 +43,7 @@ class Upstream(Host):
 
 class TangoFlux(Upstream):
     kind, precision, blocks = "TangoFluxInference", "fp32", True
+    inner, step = "model.transformer", ("model.noise_scheduler", "step")
     files = ("config.json", "tangoflux.safetensors", "vae.safetensors")
     module, source = "tangoflux", "pip install --no-deps tangoflux==0.1.0"
 
@@ -51,12 +51,6 @@ class TangoFlux(Upstream):
         """Its constructor only knows names on the hub: here the download is the folder."""
         with replaced(module, "snapshot_download", lambda repo_id: repo_id):
             return module.TangoFluxInference(name=str(folder), device=self.device)
-
-    def network(self) -> Any:
-        return self.pipe.model.transformer
-
-    def ends(self) -> list[tuple[Any, str]]:
-        return [(self.pipe.model.noise_scheduler, "step")]
 
     def call(self, prompt: str, seed: int, steps: int, **arguments: Any) -> Any:
         """generate(), with a seed: newer versions of inference_flow set their own."""
@@ -68,16 +62,13 @@ class TangoFlux(Upstream):
             wave = self.pipe.vae.decode(latents.transpose(2, 1)).sample[0]
         return wave[:, : int(arguments["duration"] * self.pipe.vae.config.sampling_rate)]
 
-    def read(self, output: Any) -> Sample:
-        return Sample({"wave": mono(output)}, {"rate": self.pipe.vae.config.sampling_rate})
-
 
 class Hunyuan3D(Upstream):
     """Of N steps the last has no length: N − 1 are stages for geoshrink, and the forward of the
     last is spared.
     """
 
-    kind, pictures = "Hunyuan3DDiTFlowMatchingPipeline", True
+    kind, pictures, inner = "Hunyuan3DDiTFlowMatchingPipeline", True, "model"
     part = "hunyuan3d-dit-v2-0"
     files = (f"{part}/config.yaml",)
     module, source = "hy3dgen.shapegen", "pip install --no-deps hy3dgen==2.0.2"
@@ -93,22 +84,6 @@ class Hunyuan3D(Upstream):
             dtype=DTYPES[dtype],
         )
 
-    def network(self) -> Any:
-        return self.pipe.model
-
-    def ends(self) -> list[tuple[Any, str]]:
-        return [(self.pipe.scheduler, "step")]
-
-    def call(self, prompt: str, seed: int, steps: int, **arguments: Any) -> Any:
-        noise = torch.Generator().manual_seed(seed)
-        how = dict(num_inference_steps=steps, generator=noise, enable_pbar=False)
-        return self.pipe(image=prompt, **how, **arguments)[0]
-
-    def read(self, output: Any) -> Sample:
-        if output is None:
-            raise ValueError("the model made no surface")
-        return meshed(output.vertices, output.faces)
-
 
 class Trellis(Upstream):
     """The stage of the structured latents; the sparse structure before it is always the same.
@@ -117,7 +92,7 @@ class Trellis(Upstream):
     """
 
     kind, precision = "TrellisTextTo3DPipeline", "the checkpoint's own precision"
-    files = ("pipeline.json",)
+    files, step = ("pipeline.json",), ("slat_sampler", "sample_once")
     module = "trellis.pipelines"
     source = "clone microsoft/TRELLIS with its requirements, and put it on PYTHONPATH"
 
@@ -129,30 +104,22 @@ class Trellis(Upstream):
     def network(self) -> Any:
         return self.pipe.models["slat_flow_model"]
 
-    def ends(self) -> list[tuple[Any, str]]:
-        return [(self.pipe.slat_sampler, "sample_once")]
-
     def call(
         self, prompt: str, seed: int, steps: int, sparse_structure_steps: int = 25, **shared: Any
     ) -> Any:
-        return self.pipe.run(
-            prompt,
-            seed=seed,
-            sparse_structure_sampler_params={**shared, "steps": sparse_structure_steps},
-            slat_sampler_params={**shared, "steps": steps},
-            formats=["mesh", "gaussian"],
-        )
+        first = {**shared, "steps": sparse_structure_steps}
+        both = dict(sparse_structure_sampler_params=first, slat_sampler_params=shared)
+        return super().call(prompt, seed, steps, **both, formats=["mesh", "gaussian"])
 
     def read(self, output: Any) -> Sample:
-        mesh, gaussians = output["mesh"][0], output["gaussian"][0]
-        made = meshed(mesh.vertices, mesh.faces)
-        return Sample({**made.parts, "centres": gaussians.get_xyz.detach().float().cpu()})
+        centres = output["gaussian"][0].get_xyz.detach().float().cpu()
+        return Sample({**super().read(output).parts, "centres": centres})
 
 
 class HYMotion(Upstream):
     """Its prompts are neither rewritten nor their duration estimated: that is its runtime's."""
 
-    kind, precision, whole = "MotionFlowMatching", "fp32", True
+    kind, precision, whole, inner = "MotionFlowMatching", "fp32", True, "motion_transformer"
     files = ("config.yml", "latest.ckpt")
     module = "hymotion.utils.t2m_runtime"
     source = (
@@ -173,17 +140,13 @@ class HYMotion(Upstream):
         pipe._noise_scheduler_cfg = {"method": "euler"}
         return pipe
 
-    def network(self) -> Any:
-        return self.pipe.motion_transformer
-
     def ends(self) -> list[tuple[Any, str]]:
         """The solver, in the module that imported it."""
         return [(sys.modules[methods_of(type(self.pipe))["generate"].__module__], "odeint")]
 
     def call(self, prompt: str, seed: int, steps: int, **arguments: Any) -> Any:
-        quiet = contextlib.redirect_stdout(io.StringIO())
-        with replaced(self.pipe, "validation_steps", steps), quiet:
-            return self.pipe.generate(prompt, [seed], **arguments)
+        with contextlib.redirect_stdout(io.StringIO()):
+            return super().call(prompt, seed, steps, **arguments)
 
     def read(self, output: Any) -> Sample:
         joints = output["keypoints3d"][0].float().cpu()
@@ -195,7 +158,7 @@ class HYMotion(Upstream):
 class AceStep1(Upstream):
     """ACE-Step v1: up to three decode() calls a stage."""
 
-    kind, whole = "ACEStepPipeline", True
+    kind, whole, inner = "ACEStepPipeline", True, "ace_step_transformer"
     files = ("ace_step_transformer", "music_dcae_f8c8", "music_vocoder", "umt5-base")
     module = "acestep.pipeline_ace_step"
     source = "clone ace-step/ACE-Step and pip install it (the one on the package index is broken)"
@@ -210,38 +173,8 @@ class AceStep1(Upstream):
         self.device = torch.device(pipe.device)
         return pipe
 
-    def network(self) -> Any:
-        return self.pipe.ace_step_transformer
-
     def enter(self) -> tuple[Any, str]:
         return self.network(), "decode"
 
     def ends(self) -> list[tuple[Any, str]]:
         return [(self.pipe, "text2music_diffusion_process")]
-
-    def call(self, prompt: str, seed: int, steps: int, **arguments: Any) -> Any:
-        """What it would write to a file, before it is rounded to 16 bits."""
-        heard: list[Any] = []
-
-        def keep(wave: Any, *_: Any, sample_rate: int = 48000, **__: Any) -> str:
-            heard.append((wave, sample_rate))
-            return str(Path(folder) / "sound.wav")  # beside which it writes its arguments
-
-        with TemporaryDirectory() as folder, replaced(self.pipe, "save_wav_file", keep):
-            self.pipe(prompt=prompt, infer_step=steps, manual_seeds=[seed], **arguments)
-        return heard[0]
-
-    def read(self, output: Any) -> Sample:
-        wave, rate = output
-        return Sample({"wave": mono(wave)}, {"rate": rate})
-
-
-def meshed(vertices: Any, faces: Any) -> Sample:
-    """A surface, which must be one."""
-    corners = torch.as_tensor(vertices).detach().float().cpu()
-    triangles = torch.as_tensor(faces).detach().long().cpu()
-    if not len(triangles):
-        raise ValueError("the model made no surface")
-    if not corners.isfinite().all():
-        raise ValueError("the surface has corners that are infinite or no number: another dtype?")
-    return Sample({"vertices": corners, "faces": triangles})
