@@ -36,10 +36,10 @@ def test_the_table_is_against_the_full_run(demo):
 
 
 def test_the_verdict_says_ahead_or_behind_as_the_numbers_do(demo):
-    score = {(o.budget, o.method): demo[0].scores(o)[0].mean() for o in demo[0].outcomes}
+    score = {(o.budget, o.method): o.means[0] for o in demo[0].outcomes}
     for budget, line in zip(SMALL.budgets, demo[0].verdict()):
         for method, part in zip((PAPER, GEOSHRINK), line.split(";")):
-            gain = float(score[budget, method] - score[budget, DIRECT])
+            gain = score[budget, method] - score[budget, DIRECT]
             assert f"{abs(gain):.1f} dB {'ahead of' if gain > 0 else 'BEHIND'} direct" in part
 
 
@@ -77,7 +77,7 @@ def test_the_planned_method_and_the_curve_come_from_the_shipped_profile(tmp_path
     assert [o.calls for o in demo.outcomes] == [50, 7, 7, 7, 7]
     assert demo.profile is not None
     assert demo.outcomes[-1].reports[0].queried == demo.profile.plan(7).anchors
-    score = {o.method: demo.means[o.label][0] for o in demo.outcomes[1:]}
+    score = {o.method: o.means[0] for o in demo.outcomes[1:]}
     gain = score[PLANNED] - score[DIRECT]
     assert gain > 0 and f"{PLANNED} is {gain:.1f} dB ahead of direct." in demo.verdict()[0]
     assert "made on 32 samples of other fruits and other noise" in demo.table().text()
@@ -113,7 +113,7 @@ def test_bad_arguments_are_explained(arguments, message, capsys, tmp_path):
 def test_on_the_trained_model_ours_is_ahead_of_direct(tmp_path):
     """The README's claim at guidance 3, shift 3, on the demo's eight fruits."""
     demo = run_demo(Settings(budgets=(7, 10, 15)), tmp_path / "index.html", progress=False)
-    score = {(o.budget, o.method): float(demo.scores(o)[0].mean()) for o in demo.outcomes}
+    score = {(o.budget, o.method): o.means[0] for o in demo.outcomes}
     assert score[7, GEOSHRINK] > score[7, DIRECT] + 6
     assert score[10, GEOSHRINK] > score[10, DIRECT] + 3
     assert score[15, GEOSHRINK] > score[15, DIRECT] + 6

@@ -6,24 +6,27 @@ import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from geoshrink.compare import outcomes as shared
+from geoshrink.compare.compared import Outcome
 from geoshrink.compare.inputs import check_out
-from geoshrink.compare.likeness import psnr, ssim
-from geoshrink.compare.outcomes import DIRECT, FULL, GEOSHRINK, PAPER, PLANNED, middle
-from geoshrink.page import Comparison, Page, Picture, Section, Table
-from geoshrink.page.media import png
+from geoshrink.compare.outcomes import DIRECT, FULL, GEOSHRINK, PAPER, PLANNED, label_of, middle
+from geoshrink.compare.pictures import Pictures
+from geoshrink.compare.running import Cost
+from geoshrink.page import Comparison, Page, Section, Table
 from geoshrink.plan import METHODS, Plan
 from geoshrink.planning import Profile
 from geoshrink.sampling import sample
 
 from . import zoo
+from .zoo.drawing import contact_sheet
+from .zoo.modalities.pictures import picture_of
 from .zoo.profiles import fitted
 
 FRUITS = (
@@ -36,6 +39,8 @@ FRUITS = (
     "Corn 1",
     "Pear Abate 1",
 )
+SIDE = 112  # of a picture in the strip
+NUMBERS = ("steps", "guidance", "shift", "seed")  # of the settings
 
 
 @dataclass(frozen=True)
@@ -52,16 +57,9 @@ class Settings:
     def command(self) -> str:
         """What makes the same page again, fruits of one's own apart."""
         words = ["geoshrink", "demo", "--budgets", *map(str, self.budgets)]
-        for name in ("steps", "guidance", "shift", "seed"):
+        for name in NUMBERS:
             words += [f"--{name}", f"{getattr(self, name):g}"]
         return shlex.join(words)
-
-
-@dataclass(frozen=True)
-class Outcome(shared.Outcome):
-    """One method at one budget, with its samples."""
-
-    x: Tensor
 
 
 def plans_of(
@@ -82,13 +80,17 @@ def run_methods(
     settings: Settings,
     plans: dict[tuple[str, int], Plan],
     tick: Callable[[], Any],
-) -> list[Outcome]:
-    """Full, then direct and the plans at every budget, from the same noise; tick() per call."""
+) -> tuple[list[Outcome], dict[str, Pictures]]:
+    """(outcomes, pictures by label): full, then direct and the plans at every budget, from the
+    same noise; tick() per call.
+    """
     noise = model.noise(len(settings.fruits), settings.seed)
     velocity = model.velocity(settings.fruits, settings.guidance)
     velocity(noise, 1.0)  # warm-up, not counted
+    outcomes: list[Outcome] = []
+    made: dict[str, Pictures] = {}
 
-    def measured(method: str, budget: int, grid: Any = None, plan: Plan | None = None) -> Outcome:
+    def run(method: str, budget: int, grid: Any = None, plan: Plan | None = None) -> None:
         calls = 0
 
         def counted(x: Tensor, sigma: float) -> Tensor:
@@ -99,16 +101,17 @@ def run_methods(
 
         began = time.perf_counter()
         x, report = sample(counted, noise, grid, plan=plan, with_report=True)
-        return Outcome(method, budget, calls, time.perf_counter() - began, (report,), x)
+        cost = Cost(time.perf_counter() - began, None, calls, (report,))
+        pictures = made[label_of(method, budget)] = Pictures(model.values(x)[:, None])
+        outcomes.append(Outcome.of(method, budget, [(cost, pictures.score(made[FULL], set()))]))
 
-    grids = {b: model.sigmas(b, settings.shift) for b in (settings.steps, *settings.budgets)}
-    outcomes = [measured(FULL, settings.steps, grids[settings.steps])]
+    run(FULL, settings.steps, model.sigmas(settings.steps, settings.shift))
     for budget in settings.budgets:
-        outcomes.append(measured(DIRECT, budget, grids[budget]))
+        run(DIRECT, budget, model.sigmas(budget, settings.shift))
         for (method, at), plan in plans.items():
             if at == budget:
-                outcomes.append(measured(method, budget, plan=plan))
-    return outcomes
+                run(method, budget, plan=plan)
+    return outcomes, made
 
 
 @dataclass(frozen=True)
@@ -121,24 +124,9 @@ class Demo:
     model: zoo.Model
     settings: Settings
     outcomes: list[Outcome]
+    made: dict[str, Pictures]
     profile: Profile | None = None
     misfit: str = ""
-
-    @cached_property
-    def all_scores(self) -> dict[str, tuple[Tensor, Tensor]]:
-        reference = self.model.values(self.outcomes[0].x)
-        pictures = {o.label: self.model.values(o.x) for o in self.outcomes}
-        return {name: (psnr(p, reference), ssim(p, reference)) for name, p in pictures.items()}
-
-    def scores(self, outcome: Outcome) -> tuple[Tensor, Tensor]:
-        """PSNR and SSIM of each sample against the full run."""
-        return self.all_scores[outcome.label]
-
-    @cached_property
-    def means(self) -> dict[str, tuple[float, float]]:
-        return {
-            name: (float(p.mean()), float(s.mean())) for name, (p, s) in self.all_scores.items()
-        }
 
     def table(self) -> Table:
         caption = (
@@ -146,7 +134,8 @@ class Demo:
             f"over {len(self.settings.fruits)} samples. {self.about()}"
         )
         caption = "\n\n".join([caption, self.planned(), *self.verdict()])
-        return shared.results(self.outcomes, self.means, caption, self.settings.command())
+        means = {o.label: o.means for o in self.outcomes}
+        return shared.results(self.outcomes, means, caption, self.settings.command())
 
     def about(self) -> str:
         s = self.settings
@@ -165,7 +154,7 @@ class Demo:
 
     def verdict(self) -> list[str]:
         """For every budget, whether each form of ours is ahead of direct, and by how much."""
-        means = {label: psnr for label, (psnr, _) in self.means.items()}
+        means = {o.label: o.means[0] for o in self.outcomes}
         return shared.verdict(self.settings.budgets, self.outcomes, means)
 
     def page(self) -> Page:
@@ -202,35 +191,25 @@ class Demo:
     def comparison(self) -> Comparison:
         fruits, media, scores = self.settings.fruits, {}, {}
         for o in self.outcomes:
-            values = self.scores(o)[0]
-            for fruit, image, value in zip(fruits, self.model.decode(o.x), values):
-                media[fruit, o.label] = Picture(png(image), f"{fruit}, {o.label}")
+            for i, fruit in enumerate(fruits):
+                media[fruit, o.label] = self.made[o.label].picture(i, f"{fruit}, {o.label}")
                 if o.method != FULL:
-                    scores[fruit, o.label] = float(value)
+                    scores[fruit, o.label] = o.scores[0][i]
         budget = middle(self.settings.budgets)
         return shared.comparison(list(fruits), self.outcomes, media, scores, budget)
 
-    def strip(self, budget: int) -> Any:
+    def strip(self, budget: int) -> Image.Image:
         """Reference, direct, geoshrink and planned as one picture, a row each."""
-        from PIL import Image, ImageDraw
-
-        chosen = [self.outcomes[0]]
         shown = (DIRECT, GEOSHRINK, PLANNED)
-        chosen += [o for o in self.outcomes if o.budget == budget and o.method in shown]
-        side, left = 112, 180
-        canvas = Image.new(
-            "RGB", (left + side * len(self.settings.fruits), side * len(chosen)), "white"
-        )
-        draw = ImageDraw.Draw(canvas)
-        for i, o in enumerate(chosen):
-            text = f"{o.method}\n{o.calls} model calls"
-            if o.method != FULL:
-                text += f"\n{float(self.scores(o)[0].mean()):.1f} dB"
-            draw.multiline_text((8, side * i + 30), text, fill="black", font_size=16)
-            for j, image in enumerate(self.model.decode(o.x)):
-                big = image.resize((side, side), Image.Resampling.BICUBIC)
-                canvas.paste(big, (left + side * j, side * i))
-        return canvas
+        chosen = [o for o in self.outcomes if o.budget == budget and o.method in shown]
+        rows, labels = [], []
+        for o in (self.outcomes[0], *chosen):
+            row = picture_of(torch.cat([*self.made[o.label].values[:, 0]], -1))
+            size = (SIDE * len(self.settings.fruits), SIDE)
+            rows.append(row.resize(size, Image.Resampling.BICUBIC))
+            distance = "" if o.method == FULL else f", {o.means[0]:.1f} dB"
+            labels.append(f"{o.method}, {o.calls} model calls{distance}")
+        return contact_sheet(rows, labels, columns=1)
 
 
 def run_demo(
@@ -250,8 +229,8 @@ def run_demo(
         tqdm(total=total, unit="call", desc="sampling", disable=not progress) as bar,
         torch.no_grad(),
     ):
-        outcomes = run_methods(model, settings, plans, bar.update)
-    demo = Demo(model, settings, outcomes, profile, misfit)
+        outcomes, made = run_methods(model, settings, plans, bar.update)
+    demo = Demo(model, settings, outcomes, made, profile, misfit)
     print(demo.table().text())
     print(f"pictures, slider and charts: {demo.page().write(out)}")
     if strip is not None:

@@ -49,15 +49,17 @@ class Store:
 
     def read(self, spec: Any) -> dict[str, Any] | None:
         """The result of a cell, or None where it is missing or damaged."""
-        return self.whole(self.path(spec))
+        return (self.load(self.path(spec)) or (spec, None))[1]
 
-    def whole(self, path: Path) -> dict[str, Any] | None:
+    def load(self, path: Path, what: str = "result") -> tuple[Any, Any] | None:
+        """(specification, result) of a file, or its error; None where it is missing or damaged."""
         try:
             cell = json.loads(path.read_text(encoding="utf-8"))
-            good = cell["digest"] == digest([cell["spec"], cell["result"]])
+            found = cell["spec"], cell[what]
+            good = what == "error" or cell["digest"] == digest(found)
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return cell["result"] if good else None
+        return found if good else None
 
     def is_damaged(self, spec: Any) -> bool:
         """Whether a cell is there and cannot be read."""
@@ -65,10 +67,10 @@ class Store:
 
     def damaged(self) -> list[Path]:
         """Cells that are there and cannot be read."""
-        return [path for path in self.files() if self.whole(path) is None]
+        return [path for path in self.files() if self.load(path) is None]
 
-    def files(self) -> list[Path]:
-        return sorted(self.folder.glob("*.cell.json"))
+    def files(self, kind: str = "cell") -> list[Path]:
+        return sorted(self.folder.glob(f"*.{kind}.json"))
 
     def write(self, spec: Any, result: dict[str, Any]) -> None:
         cell = {"spec": spec, "result": result, "digest": digest([spec, result])}
@@ -82,17 +84,11 @@ class Store:
             put(self.path(spec, "error"), text.encode())
 
     def error(self, spec: Any) -> str | None:
-        try:
-            return json.loads(self.path(spec, "error").read_text(encoding="utf-8"))["error"]
-        except (OSError, ValueError, KeyError):
-            return None
+        return (self.load(self.path(spec, "error"), "error") or (spec, None))[1]
 
     def cells(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """(specification, result) of every whole cell."""
-        for path in self.files():
-            result = self.whole(path)
-            if result is not None:
-                yield json.loads(path.read_text(encoding="utf-8"))["spec"], result
+        yield from filter(None, map(self.load, self.files()))
 
 
 def put_tensors(path: Path, tensors: Mapping[str, Tensor], about: str = "") -> None:

@@ -215,9 +215,6 @@ class Checkpoint(Lab):
     def place(self, spec: Spec) -> str:
         return f"{spec['method']}, prompt {spec['prompt']!r:.60}, seed {spec['seed']}"
 
-    def usable(self, spec: Spec, result: dict[str, Any]) -> bool:
-        return True
-
     def make(self, spec: Spec) -> None:
         self.sample(spec)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -36,15 +36,26 @@ class ZooCase(Case):
     interval: tuple[float, float] | None = None
     lengths: Sequence[int] | None = None
     costs: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
+    watch: Callable[[Any, Any], None] | None = field(default=None, repr=False)
 
     @property
     def network(self) -> nn.Module:
         return self.model.network
 
     def velocity(self) -> Callable[[Any, Any], Any]:
-        return self.model.velocity(
+        """It shows `watch` every (x, σ) at which the model is asked."""
+        own = self.model.velocity(
             self.labels, self.guidance, interval=self.interval, lengths=self.lengths
         )
+        watch = self.watch
+        if watch is None:
+            return own
+
+        def velocity(x: Any, sigma: Any) -> Any:
+            watch(x, sigma)
+            return own(x, sigma)
+
+        return velocity
 
     def grid(self, steps: int | None = None) -> Grid:
         return self.model.grid(self.steps if steps is None else steps, self.shift, self.interval)
@@ -91,26 +102,6 @@ def branches(setting: dict[str, Any], steps: int) -> list[int]:
     return [1 + within(level, setting["interval"]) for level in levels[:-1]]
 
 
-@dataclass(frozen=True)
-class Watched(ZooCase):
-    """A case that shows every (x, σ) at which the model is asked."""
-
-    watch: Callable[[Any, Any], None] = field(default=lambda x, sigma: None, repr=False)
-
-    def velocity(self) -> Callable[[Any, Any], Any]:
-        inner = super().velocity()
-
-        def velocity(x: Any, sigma: Any) -> Any:
-            self.watch(x, sigma)
-            return inner(x, sigma)
-
-        return velocity
-
-
-def watched(case: ZooCase, watch: Callable[[Any, Any], None]) -> Watched:
-    return Watched(**{f.name: getattr(case, f.name) for f in fields(case)}, watch=watch)
-
-
 class Trace:
     """The states x_n of the full run, to which those of the methods are compared."""
 
@@ -121,7 +112,7 @@ class Trace:
         def watch(x: Any, sigma: Any) -> None:
             self.states[level(sigma)] = rows(x)
 
-        self.end = rows(sample(watched(case, watch).velocity(), case.noise, case.grid()))
+        self.end = rows(replace(case, watch=watch).plain().x)
 
     def run(self, method: Method, budget: int) -> tuple[Outcome, list[float | None]]:
         """The outcome, and for every stage and the end the mean of ‖x_n − x_n^full‖ / ‖x_n^full‖.
@@ -136,7 +127,7 @@ class Trace:
             if full is not None:
                 errors[level(sigma)] = relative(rows(x), full)
 
-        outcome = method.run(watched(self.case, watch), budget)
+        outcome = method.run(replace(self.case, watch=watch), budget)
         end = relative(rows(outcome.x), self.end)
         return outcome, [*map(errors.get, self.states), end]
 

@@ -41,44 +41,39 @@ class Tools:
 
 
 @dataclass(frozen=True)
-class Each:
-    """of(sample, full run's sample, prompt, tools): one number."""
+class Column:
+    """`higher` is better; another version is another metric."""
 
     name: str
     unit: str
     higher: bool
     version: str
+
+
+@dataclass(frozen=True)
+class Each(Column):
+    """of(sample, full run's sample, prompt, tools): one number."""
+
     of: Callable[[Sample, Sample, Prompt, Tools], float]
     alone: bool = False  # needs no full run to compare with
 
 
 @dataclass(frozen=True)
-class Whole:
+class Whole(Column):
     """of(features, the full runs' features); the features of each sample are kept."""
 
-    name: str
-    unit: str
-    higher: bool
-    version: str
     features: Callable[[Sample, Tools], Tensor]
     of: Callable[[Tensor, Tensor], float]
 
 
 @dataclass(frozen=True)
-class Outside:
+class Outside(Column):
     """export(folder, samples, prompts, fps) for a tool, then read(folder): one number for each
     sample, or one for all.
     """
 
-    name: str
-    unit: str
-    higher: bool
-    version: str
     export: Callable[[Path, Iterable[Sample], Sequence[Prompt], float], None]
     read: Callable[[Path], list[float]]
-
-
-Column = Each | Whole | Outside
 
 
 def frames(sample: Sample, tools: Tools) -> Tensor:

@@ -14,18 +14,8 @@ from ..words import DONE, REFERENCE
 from .results import Cell, Results, Setting
 from .tables import SPEEDUP
 
-SETTING = (
-    *("model", "steps", "guidance", "shift", "interval", "lengths", "samples", "seeds"),
-    *("precision",),
-)
-COLUMNS = (
-    *SETTING,
-    *("method", "setting", "options", "budget", "metric", "unit", "better", "reference"),
-    *("status", "mean", "sd", "identical", "count", "paper", "evaluations", "forwards"),
-    *("evaluated", "held_bytes", "prepared_s", "seconds", "seconds_iqr", "speedup"),
-    *("paper_speedup", "timed_on", "calibrated", "adaptive", "competes", "made_on", "torch"),
-    *("weights", "version"),
-)
+SETTING = ("model", "steps", "guidance", "shift", "interval", "lengths", "samples", "seeds")
+NUMBERS = ("mean", "sd", "identical", "count")  # of a score
 
 
 def spreadsheet(results: Results) -> str:
@@ -39,54 +29,53 @@ def spreadsheet(results: Results) -> str:
                 checkpoint, the mean of the loop
     paper       the paper's own number
     """
+    rows = [row for s in results.settings for cell in s.cells for row in rows_of(s, cell)]
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(buffer, rows[0] if rows else (), lineterminator="\n")
     writer.writeheader()
-    for setting in results.settings:
-        for cell in setting.cells:
-            writer.writerows(rows_of(setting, cell))
+    writer.writerows(rows)
     return buffer.getvalue()
 
 
 def rows_of(setting: Setting, cell: Cell) -> Iterator[dict[str, Any]]:
-    common = of_cell(setting, cell)
-    for metric, measure in setting.metrics.items():
-        names = dict(metric=metric, unit=measure.unit, better=measure.better)
-        names |= dict(paper=cell.paper.get(metric))
-        for reference in setting.references or REFERENCE:
-            score = cell.score(metric, reference)
-            yield dict(common, **names, reference=reference, **of_score(score))
-
-
-def of_cell(setting: Setting, cell: Cell) -> dict[str, Any]:
     result, made = cell.result, cell.result.get("made", {})
-    return dict(
-        {key: plain(setting.spec.get(key)) for key in SETTING},
-        method=cell.method,
-        setting=cell.note,
-        options=plain(cell.options),
-        budget=cell.budget,
-        **{key: cell.spec.get(key) for key in ("weights", "version")},
-        **{key: result.get(key) for key in ("calibrated", "adaptive", "evaluations", "forwards")},
+    asked = {key: plain(setting.spec.get(key)) for key in (*SETTING, "precision")}
+    asked |= dict(method=cell.method, setting=cell.note, options=plain(cell.options))
+    took = dict(
+        evaluations=result.get("evaluations"),
+        forwards=result.get("forwards"),
         evaluated=plain(result.get("evaluated")),
         held_bytes=result.get("held"),
         prepared_s=result.get("prepared"),
+        seconds=cell.median,
+        seconds_iqr=spread(cell.seconds) if cell.seconds else None,
+        speedup=cell.speedup,
+        paper_speedup=cell.paper.get(SPEEDUP),
+        timed_on=cell.on or None,
+        calibrated=result.get("calibrated"),
+        adaptive=result.get("adaptive"),
         competes=cell.competes if result else None,
         made_on=made.get("on"),
         torch=made.get("torch"),
-        seconds=cell.median,
-        seconds_iqr=spread(cell.seconds) if cell.seconds else None,
-        timed_on=cell.on or None,
-        speedup=cell.speedup,
-        paper_speedup=cell.paper.get(SPEEDUP),
+        weights=cell.spec.get("weights"),
+        version=cell.spec.get("version"),
     )
-
-
-def of_score(score: Score | str) -> dict[str, Any]:
-    if isinstance(score, str):
-        return dict(status=score)
-    numbers = {key: getattr(score, key) for key in ("mean", "sd", "identical", "count")}
-    return dict(numbers, status=DONE)
+    for metric, measure in setting.metrics.items():
+        for reference in setting.references or REFERENCE:
+            score = cell.score(metric, reference)
+            done = isinstance(score, Score)
+            yield dict(
+                asked,
+                budget=cell.budget,
+                metric=metric,
+                unit=measure.unit,
+                better=measure.better,
+                reference=reference,
+                status=DONE if done else score,
+                **{key: getattr(score, key) if done else None for key in NUMBERS},
+                paper=cell.paper.get(metric),
+                **took,
+            )
 
 
 def spread(seconds: list[float]) -> float:

@@ -38,12 +38,12 @@ def key_of_setting(spec: Spec) -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """A cell's file, or that of a failure."""
+    """What a cell's file holds, or that of a failure."""
 
-    path: Path
+    folder: Path
     spec: Spec
     content: Any  # the result, or the traceback
-    made: float
+    made: float = 0.0
 
     @property
     def model(self) -> str:
@@ -68,17 +68,16 @@ def settings_of(
     failures: list[Found] = []
     damaged: list[Path] = []
     for folder, _ in suites:
-        for path in Store(folder).files():
-            result = Store(folder).whole(path)
-            if result is None:
+        store = Store(folder)
+        for path in store.files():
+            cell = store.load(path)
+            if cell is None:
                 damaged.append(path)
             else:
-                found.append(Found(path, content_of(path)["spec"], result, path.stat().st_mtime))
+                found.append(Found(folder, *cell, path.stat().st_mtime))
             tick()
-        for path in sorted(folder.glob("*.error.json")):
-            content = content_of(path)
-            if content:  # half a message counts as not run
-                failures.append(Found(path, content["spec"], content["error"], 0.0))
+        told = (store.load(path, "error") for path in store.files("error"))
+        failures += [Found(folder, *each) for each in told if each]  # half a message: not run
     if not found and not failures:
         names = ", ".join(str(folder) for folder, _ in suites)
         more = f" ({len(damaged)} are damaged)" if damaged else ""
@@ -103,14 +102,6 @@ def settings_of(
     for cell in wanted.values():
         groups.setdefault(key_of_setting(cell.spec), []).append(cell)
     return list(map(setting_of, groups.values())), damaged, left_out
-
-
-def content_of(path: Path) -> Spec:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return content if {"spec"} < set(content) else {}
-    except (ValueError, TypeError):
-        return {}
 
 
 def cell_of(spec: Spec) -> Cell:
@@ -142,7 +133,7 @@ def fill(cell: Cell, found: Found) -> None:
         cell.status, cell.reason = (FAILED, reason) if failed else (DONE, "")
         if not failed:
             cell.spec, cell.result = found.spec, {**found.content, **forwards(found)}
-            cell.folder = found.path.parent
+            cell.folder = found.folder
 
 
 def forwards(found: Found) -> Spec:
