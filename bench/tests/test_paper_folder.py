@@ -181,7 +181,7 @@ def made_up(name: str) -> Setting:
     cells = []
     for i, row in enumerate([*suite.rows, FULL]):
         facts = {"evaluations": 5.0}
-        cell = Cell(row.method, row.options, row.budget, row.setting, status="done", result=facts)
+        cell = Cell(row.method, row.budget, row.setting, row.options, status="done", result=facts)
         cell.scores = {(column, "full"): Score(1.0 + i, 0.5) for column in suite.columns}
         cells.append(cell)
     metrics = {column: Measure.of(COLUMNS[column]) for column in suite.columns}
@@ -206,7 +206,7 @@ def test_the_best_of_those_with_one_budget(name):
 def test_what_agrees_to_the_last_bit_is_best():
     metrics = {"PSNR": Measure("PSNR", "dB", "higher")}
     scores = [Score(30.0), Score.of([999.0] * 4, 2)]
-    cells = [Cell(m, {}, 4, status="done", result={"evaluations": 4.0}) for m in ("a", "b")]
+    cells = [Cell(m, 4, status="done", result={"evaluations": 4.0}) for m in ("a", "b")]
     for cell, score in zip(cells, scores):
         cell.scores["PSNR", "full"] = score
     text = beside(Setting("t", "flux", {}, cells, metrics, ["full"], label="tab")).markdown()

@@ -23,7 +23,7 @@ from geoshrink import Plan
 from geoshrink_bench import command
 from geoshrink_bench import suite as suiting
 from geoshrink_bench.cases.checkpoint import CheckpointCase
-from geoshrink_bench.cases.checkpoint_suite import FULL, Row
+from geoshrink_bench.cases.checkpoint_suite import FULL
 from geoshrink_bench.methods.direct import Again
 from geoshrink_bench.methods.ours import OURS
 from geoshrink_bench.methods.registry import METHODS
@@ -39,7 +39,7 @@ from geoshrink_bench.samples import Sample, bytes_of, mono
 from geoshrink_bench.score import Score
 from geoshrink_bench.store import Store
 from geoshrink_bench.suite import read
-from geoshrink_bench.words import Measure
+from geoshrink_bench.words import Measure, Row
 
 d: Any = pytest.importorskip("diffusers")
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")

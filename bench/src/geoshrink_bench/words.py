@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 REFERENCE = {"full": "the full run", "converged": "the converged flow"}
@@ -51,18 +52,36 @@ class Measure(NamedTuple):
         return f"{self.name}, {self.unit}{arrow}" if self.unit else f"{self.name}{arrow}"
 
 
-def titled(
-    method: str, options: Mapping[str, Any], budget: int | None = None, note: str = ""
-) -> str:
-    """A method with its options, or with the note that stands for them, and its budget.
+@dataclass
+class Row:
+    """One method as a suite sets it.
 
-    >>> titled("FORA", {"interval": 3}, 10), titled("FORA", {"interval": 3}, note="N = 3")
-    ('FORA (interval 3), B = 10', 'FORA, N = 3')
+    setting     how the paper writes its options
+    paper       the numbers that the paper gives for it
     """
-    method = FORMS.get(method, method)
-    given = ", ".join(f"{name} {value}" for name, value in options.items())
-    label = f"{method}, {note}" if note else f"{method} ({given})" if given else method
-    return label if budget is None else f"{label}, B = {budget}"
+
+    method: str
+    budget: int | None = None
+    setting: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    paper: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The method with its options, or with the words that stand for them.
+
+        >>> Row("FORA", options={"interval": 3}).label, Row("FORA", 10, "N = 3").title
+        ('FORA (interval 3)', 'FORA, N = 3, B = 10')
+        """
+        method = FORMS.get(self.method, self.method)
+        given = ", ".join(f"{name} {value}" for name, value in self.options.items())
+        if self.setting:
+            return f"{method}, {self.setting}"
+        return f"{method} ({given})" if given else method
+
+    @property
+    def title(self) -> str:
+        return self.label if self.budget is None else f"{self.label}, B = {self.budget}"
 
 
 def title_of(setting: Mapping[str, Any]) -> str:

@@ -40,7 +40,8 @@ from ..samples import Sample
 from ..schema import one_of
 from ..score import IDENTICAL
 from ..store import Store, digest, name_of
-from .checkpoint_suite import FULL, Cells, CheckpointSuite, Row, sample_path
+from ..words import Row
+from .checkpoint_suite import FULL, Cells, CheckpointSuite, sample_path
 
 TRAINING_SEED, TRAINING_PROMPTS = 9000, 4  # that methods are calibrated on
 WARM_UP = 4  # evaluations of the run before the first that is timed

@@ -30,24 +30,9 @@ from ..paper.hosts import HOSTS
 from ..paper.prompts import TAKES, Prompt
 from ..schema import Key, anything, check_names, checked, count, list_of, mapping, one_of, text
 from ..store import name_of
-from ..words import titled
+from ..words import Row
 
 SPEEDUP = "speedup"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method as the paper sets it, and the numbers that the paper gives for it."""
-
-    method: str
-    budget: int | None = None
-    setting: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    paper: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        return titled(self.method, self.options, self.budget, self.setting)
 
 
 FULL = Row("full")

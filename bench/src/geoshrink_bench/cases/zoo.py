@@ -29,7 +29,7 @@ from ..metrics.zoo import Scores, metrics_of
 from ..runner import Lab, Spec, device_name
 from ..samples import read_samples, write_samples
 from ..store import Store, name_of, put_tensors, tensors_in
-from ..words import titled
+from ..words import Row
 from ..zoo.model import Model, joined, load
 from .zoo_case import Trace, ZooCase, forwards_of
 from .zoo_suite import ZooSuite
@@ -166,7 +166,7 @@ class Zoo(Lab):
         return [spec[k] for k in ("setting", *(("method", "options", "kind") if apart else ()))]
 
     def title(self, spec: Spec) -> str:
-        return f"{spec['setting']['model']}, {titled(spec['method'], spec['options'])}"
+        return f"{spec['setting']['model']}, {Row(spec['method'], options=spec['options']).label}"
 
     def place(self, spec: Spec) -> str:
         return f"{spec['setting']['model']}, {spec['method']}, B = {spec['budget']}"

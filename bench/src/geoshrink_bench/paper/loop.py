@@ -7,13 +7,14 @@ nothing waits for the device in between.
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import torch
+
+from geoshrink.hosts.hooks import through
 
 from ..methods.stack import replaced
 
@@ -46,13 +47,15 @@ class Loop:
     def __enter__(self) -> Loop:
         hooks = [(*self.enter, self.called), *((*end, self.stepped) for end in self.ends)]
         for owner, name, handler in hooks:
-            self.hooks.enter_context(replaced(owner, name, hooked(getattr(owner, name), handler)))
+            self.hooks.enter_context(
+                replaced(owner, name, through(handler, owner, getattr(owner, name)))
+            )
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.hooks.close()
 
-    def called(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def called(self, owner: Any, original: Callable, args: tuple, kwargs: dict) -> Any:
         if self.first is None:
             self.first = self.mark()
         if self.between:
@@ -61,7 +64,7 @@ class Loop:
         self.forwards += 1
         return original(*args, **kwargs)
 
-    def stepped(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def stepped(self, owner: Any, original: Callable, args: tuple, kwargs: dict) -> Any:
         result = original(*args, **kwargs)
         self.between, self.last = True, self.mark()
         return result
@@ -81,11 +84,3 @@ class Loop:
             return self.last - self.first
         self.last.synchronize()
         return self.first.elapsed_time(self.last) / 1000
-
-
-def hooked(original: Callable[..., Any], handler: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return handler(original, *args, **kwargs)
-
-    return call

@@ -16,14 +16,14 @@ from typing import Any
 import torch
 
 from ..asked import Asked
-from ..cases.checkpoint_suite import FULL, Cells, CheckpointSuite, Row, sample_path
+from ..cases.checkpoint_suite import FULL, Cells, CheckpointSuite, sample_path
 from ..metrics.base import Skipped
 from ..paper.columns import COLUMNS, Column, Outside, Whole
 from ..paper.prompts import Prompt
 from ..samples import Sample
 from ..score import IDENTICAL, Score
 from ..store import Store, name_of, put
-from ..words import DONE, FAILED, NOT_RUN, SKIPPED, Measure
+from ..words import DONE, FAILED, NOT_RUN, SKIPPED, Measure, Row
 from .results import Cell, Setting, Shot, Spec
 
 FPS = 24.0  # of films, where the suite does not say
@@ -50,7 +50,7 @@ class Reader:
 
     def cell(self, row: Row) -> Cell:
         mine, full = self.there[row.title], self.there[FULL.title]
-        cell = Cell(row.method, row.options, row.budget, row.setting, row.paper)
+        cell = Cell(**vars(row))
         done = [result for result in mine if result is not None]
         why = self.why(row)
         if done:

@@ -14,27 +14,20 @@ from ..methods.base import SLACK
 from ..methods.ours import FORMS
 from ..samples import Sample
 from ..score import Score
-from ..words import DONE, NOT_RUN, Measure, titled
+from ..words import DONE, NOT_RUN, Measure, Row
 
 Spec = dict[str, Any]
 
 
 @dataclass
-class Cell:
-    """One method as a suite sets it, in one setting: what was asked for, and what came of it.
+class Cell(Row):
+    """A row in one setting: what was asked for, and what came of it.
 
-    note        how the paper writes the method's setting
-    paper       the numbers that the paper gives
     result      the facts of the outcome: evaluations, forwards, held, …
     scores      by metric and reference: a score, or "word: why there is none"
     timing      the status of its latency cell, where the suite asks for one
     """
 
-    method: str
-    options: Spec = field(default_factory=dict)
-    budget: int | None = None
-    note: str = ""
-    paper: Mapping[str, float] = field(default_factory=dict)
     status: str = NOT_RUN
     reason: str = ""
     spec: Spec = field(default_factory=dict)
@@ -45,14 +38,6 @@ class Cell:
     seconds: list[float] = field(default_factory=list)
     on: str = ""  # the device of those
     speedup: float | None = None
-
-    @property
-    def label(self) -> str:
-        return titled(self.method, self.options, note=self.note)
-
-    @property
-    def title(self) -> str:
-        return titled(self.method, self.options, self.budget, self.note)
 
     @property
     def evaluations(self) -> float:

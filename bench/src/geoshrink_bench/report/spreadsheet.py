@@ -40,7 +40,7 @@ def spreadsheet(results: Results) -> str:
 def rows_of(setting: Setting, cell: Cell) -> Iterator[dict[str, Any]]:
     result, made = cell.result, cell.result.get("made", {})
     asked = {key: plain(setting.spec.get(key)) for key in (*SETTING, "precision")}
-    asked |= dict(method=cell.method, setting=cell.note, options=plain(cell.options))
+    asked |= dict(method=cell.method, setting=cell.setting, options=plain(cell.options))
     took = dict(
         evaluations=result.get("evaluations"),
         forwards=result.get("forwards"),

@@ -105,7 +105,7 @@ def settings_of(
 
 
 def cell_of(spec: Spec) -> Cell:
-    return Cell(spec["method"], spec["options"], spec["budget"], spec=spec)
+    return Cell(spec["method"], spec["budget"], options=spec["options"], spec=spec)
 
 
 def newest(found: list[Found]) -> tuple[list[Found], list[str]]:
