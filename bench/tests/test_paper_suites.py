@@ -744,8 +744,8 @@ def test_a_host_gives_what_the_pipeline_gives(checkpoint):
         "a cat", num_inference_steps=4, generator=torch.Generator().manual_seed(3),
         output_type="pt", **call,
     ).images  # fmt: skip
-    assert torch.equal(made.sample.parts["frames"], bytes_of(plain))
-    assert made.forwards == made.stages == 4
+    assert torch.equal(made.x.parts["frames"], bytes_of(plain))
+    assert made.forwards == made.steps == 4
     assert not {"_call_impl", "step"} & set().union(*(set(vars(part)) for part in watched))
     with pytest.raises(ValueError, match="FluxPipeline takes no 'num_frames'"):
         host.sample("a cat", 3, 4, {"num_frames": 5})

@@ -32,7 +32,7 @@ from ..methods.stack import stack_of
 from ..metrics.base import Skipped
 from ..paper import prompts as prompting
 from ..paper.columns import COLUMNS, Each, Tools, Whole
-from ..paper.host import Host, Made
+from ..paper.host import Host
 from ..paper.hosts import HOSTS
 from ..paper.prompts import Prompt, spare
 from ..runner import Lab, Spec, device_name
@@ -99,22 +99,22 @@ class CheckpointCase(Case):
         count = self.steps if steps is None else steps
         return Grid.of([float(count - i) for i in range(count + 1)])
 
-    def sample(self, steps: int, **how: Any) -> Made:
+    def sample(self, steps: int, **how: Any) -> Outcome:
         return self.host.sample(self.prompt.given, self.seed, steps, self.suite.call, **how)
 
-    def solve(self, velocity: Callable[[Any, Any], Any]) -> Made:
+    def solve(self, velocity: Callable[[Any, Any], Any]) -> Outcome:
         """One run of the pipeline; velocity is called as each stage begins."""
         made = self.sample(self.suite.steps, opened=lambda: velocity(None, None))
-        if not made.forwards == made.stages == self.steps:
+        if not made.forwards == made.steps == self.steps:
             raise RuntimeError(
-                f"{made.forwards} forwards in {made.stages} stages of {self.steps}: a cache inside "
+                f"{made.forwards} forwards in {made.steps} stages of {self.steps}: a cache inside "
                 "the transformer needs one in each (guidance in a second call, or another grid?)"
             )
         return made
 
     def plain(self, steps: int | None = None) -> Outcome:
         made = self.sample(self.suite.steps if steps is None else self.host.steps_for(steps))
-        return Outcome(made, tuple(range(made.stages)), steps=made.stages)
+        return Outcome(made, made.evaluated, steps=made.steps)
 
     def accelerated(self, budget: int | None, **options: Any) -> Outcome:
         handles: list[Handle] = []
@@ -132,10 +132,10 @@ class CheckpointCase(Case):
     def run(self, method: Method, budget: int | None) -> Outcome:
         """With the decoded sample as x, and what the loop took."""
         outcome = method.run(self, budget or self.steps)
-        made: Made = outcome.x
+        made: Outcome = outcome.x
         return replace(
             outcome,
-            x=made.sample,
+            x=made.x,
             steps=outcome.steps or self.steps,
             forwards=made.forwards,
             seconds=made.seconds,

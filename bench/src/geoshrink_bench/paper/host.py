@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,10 @@ from geoshrink.compare.pipeline import Loaded
 from geoshrink.hosts import host_of
 from geoshrink.hosts.hooks import entrance
 
+from ..methods.base import Outcome
 from ..samples import Sample
 from .loop import Loop
 from .prompts import Prompt
-
-
-@dataclass(frozen=True)
-class Made:
-    """One run: what it made, and what the loop took."""
-
-    sample: Sample
-    seconds: float
-    forwards: int
-    stages: int
 
 
 class Host:
@@ -105,8 +95,8 @@ class Host:
         call: Mapping[str, Any],
         opened: Callable[[], Any] = lambda: None,
         within: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    ) -> Made:
-        """One run from the seed's noise.
+    ) -> Outcome:
+        """One run from the seed's noise, and what its loop took.
 
         opened    called as each stage begins
         within    what is attached to the model for this run
@@ -115,7 +105,8 @@ class Host:
         with Loop(self.enter(), self.ends(), self.device, opened) as loop, within():
             output = self.call(prompt, seed, steps, **call)
         stages = self.stages(steps) if self.whole else loop.stages
-        return Made(self.read(output), loop.seconds, loop.forwards, stages)
+        took = dict(steps=stages, forwards=loop.forwards, seconds=loop.seconds)
+        return Outcome(self.read(output), tuple(range(stages)), **took)
 
     def call(self, prompt: str, seed: int, steps: int, **arguments: Any) -> Any:
         return self.known(arguments)(prompt, steps, seed)
