@@ -105,8 +105,13 @@ class Host:
         with Loop(self.enter(), self.ends(), self.device, opened) as loop, within():
             output = self.call(prompt, seed, steps, **call)
         stages = self.stages(steps) if self.whole else loop.stages
-        took = dict(steps=stages, forwards=loop.forwards, seconds=loop.seconds)
-        return Outcome(self.read(output), tuple(range(stages)), **took)
+        return Outcome(
+            self.read(output),
+            tuple(range(stages)),
+            steps=stages,
+            forwards=loop.forwards,
+            seconds=loop.seconds,
+        )
 
     def call(self, prompt: str, seed: int, steps: int, **arguments: Any) -> Any:
         return self.known(arguments)(prompt, steps, seed)
