@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from .score import IDENTICAL
+
 REFERENCE = {"full": "the full run", "converged": "the converged flow"}
 FREE, CALIBRATED = "calibration-free", "calibrated"
 #: How the forms of ours are called; suites, and so the names of cells, have the older names.
@@ -45,6 +47,12 @@ class Measure(NamedTuple):
         if self.better == "lower" and mine > 0 and other > 0:
             return 20 * math.log10(other / mine)
         return math.nan
+
+    def spoken(self, value: Any) -> str:
+        """One sample's number in words; nothing where there is none."""
+        if not isinstance(value, (int, float)):
+            return ""
+        return "identical" if value == IDENTICAL else f"{value:.4g} {self.unit}".strip()
 
     @property
     def heading(self) -> str:

@@ -65,6 +65,12 @@ class Host:
                 )
 
     def load(self, folder: str | Path, device: str, dtype: str, offload: str | None = None) -> None:
+        path = self.check(folder).resolve()
+        self.device = torch.device(device)
+        self.pipe = self.build(path, dtype, offload)
+
+    def build(self, folder: Path, dtype: str, offload: str | None) -> Any:
+        """What a checked folder holds, on the device."""
         raise NotImplementedError
 
     def enter(self) -> tuple[Any, str]:

@@ -7,8 +7,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from geoshrink.compare.inputs import DTYPES, Settings
 from geoshrink.compare.pipeline import from_folder
 from geoshrink.hosts.diffusers import find_schedulers
@@ -31,14 +29,13 @@ class Pipeline(Host):
             raise ValueError(f"{folder} holds a {found}, the suite needs a {self.kind}")
         return Path(folder)
 
-    def load(self, folder: str | Path, device: str, dtype: str, offload: str | None = None) -> None:
-        path = self.check(folder)
-        self.device = torch.device(device)
-        settings = Settings(str(path), device="cpu" if offload else device, dtype=dtype)
-        self.pipe = from_folder(path, settings)
+    def build(self, folder: Path, dtype: str, offload: str | None) -> Any:
+        device = "cpu" if offload else str(self.device)
+        pipe = from_folder(folder, Settings(str(folder), device=device, dtype=dtype))
         if offload:
-            self.pipe.enable_model_cpu_offload(device=self.device)
-        self.pipe.set_progress_bar_config(disable=True)
+            pipe.enable_model_cpu_offload(device=self.device)
+        pipe.set_progress_bar_config(disable=True)
+        return pipe
 
     def ends(self) -> list[tuple[Any, str]]:
         return [(scheduler, "step") for scheduler in find_schedulers(self.pipe)]
@@ -64,9 +61,10 @@ class HunyuanVideo(Pipeline):
 
     kind = "HunyuanVideoPipeline"
 
-    def load(self, folder: str | Path, device: str, dtype: str, offload: str | None = None) -> None:
-        super().load(folder, device, dtype, offload)
-        self.pipe.vae.enable_tiling()
+    def build(self, folder: Path, dtype: str, offload: str | None) -> Any:
+        pipe = super().build(folder, dtype, offload)
+        pipe.vae.enable_tiling()
+        return pipe
 
 
 class AceStep(Pipeline):
@@ -78,24 +76,23 @@ class MiniMaxH3(Pipeline):
 
     index, kind, beyond = "modular_model_index.json", "MiniMaxH3ModularPipeline", 1
 
-    def load(self, folder: str | Path, device: str, dtype: str, offload: str | None = None) -> None:
-        path = self.check(folder)
+    def build(self, folder: Path, dtype: str, offload: str | None) -> Any:
         diffusers: Any = import_module("diffusers")
-        self.device = torch.device(device)
         manager = None
         if offload:
             manager = diffusers.ComponentsManager()
-            manager.enable_auto_cpu_offload(device=device, memory_reserve_margin=offload)
-        self.pipe = diffusers.ModularPipeline.from_pretrained(
-            str(path), workflow="t2va", components_manager=manager, local_files_only=True
+            manager.enable_auto_cpu_offload(device=str(self.device), memory_reserve_margin=offload)
+        pipe = diffusers.ModularPipeline.from_pretrained(
+            str(folder), workflow="t2va", components_manager=manager, local_files_only=True
         )
-        own = {name: str(path) for name in self.pipe.component_names if (path / name).is_dir()}
-        self.pipe.load_components(
+        own = {name: str(folder) for name in pipe.component_names if (folder / name).is_dir()}
+        pipe.load_components(
             dtype=DTYPES[dtype], pretrained_model_name_or_path=own, local_files_only=True
         )
-        missing = [name for name, part in self.pipe.components.items() if part is None]
+        missing = [name for name, part in pipe.components.items() if part is None]
         if missing:
-            raise ValueError(f"{path}: the component {missing[0]!r} could not be loaded")
+            raise ValueError(f"{folder}: the component {missing[0]!r} could not be loaded")
         if not offload:
-            self.pipe.to(device)
-        self.pipe.set_progress_bar_config(disable=True)
+            pipe.to(self.device)
+        pipe.set_progress_bar_config(disable=True)
+        return pipe

@@ -32,13 +32,8 @@ class Upstream(Host):
             raise ImportError(f"{self.kind} needs the package {package!r}: {self.source}")
         return super().check(folder)
 
-    def load(self, folder: str | Path, device: str, dtype: str, offload: str | None = None) -> None:
-        path = self.check(folder).resolve()
-        self.device = torch.device(device)
-        self.pipe = self.build(import_module(self.module), path, dtype)
-
-    def build(self, module: Any, folder: Path, dtype: str) -> Any:
-        raise NotImplementedError
+    def library(self) -> Any:
+        return import_module(self.module)
 
 
 class TangoFlux(Upstream):
@@ -47,10 +42,11 @@ class TangoFlux(Upstream):
     files = ("config.json", "tangoflux.safetensors", "vae.safetensors")
     module, source = "tangoflux", "pip install --no-deps tangoflux==0.1.0"
 
-    def build(self, module: Any, folder: Path, dtype: str) -> Any:
+    def build(self, folder: Path, dtype: str, offload: str | None) -> Any:
         """Its constructor only knows names on the hub: here the download is the folder."""
-        with replaced(module, "snapshot_download", lambda repo_id: repo_id):
-            return module.TangoFluxInference(name=str(folder), device=self.device)
+        library = self.library()
+        with replaced(library, "snapshot_download", lambda repo_id: repo_id):
+            return library.TangoFluxInference(name=str(folder), device=self.device)
 
     def call(self, prompt: str, seed: int, steps: int, **arguments: Any) -> Any:
         """generate(), with a seed: newer versions of inference_flow set their own."""
@@ -73,9 +69,9 @@ class Hunyuan3D(Upstream):
     files = (f"{part}/config.yaml",)
     module, source = "hy3dgen.shapegen", "pip install --no-deps hy3dgen==2.0.2"
 
-    def build(self, module: Any, folder: Path, dtype: str) -> Any:
+    def build(self, folder: Path, dtype: str, offload: str | None) -> Any:
         half = (folder / self.part / "model.fp16.safetensors").is_file()
-        return module.Hunyuan3DDiTFlowMatchingPipeline.from_pretrained(
+        return self.library().Hunyuan3DDiTFlowMatchingPipeline.from_pretrained(
             str(folder),
             subfolder=self.part,
             variant="fp16" if half else None,
@@ -96,8 +92,8 @@ class Trellis(Upstream):
     module = "trellis.pipelines"
     source = "clone microsoft/TRELLIS with its requirements, and put it on PYTHONPATH"
 
-    def build(self, module: Any, folder: Path, dtype: str) -> Any:
-        pipe = module.TrellisTextTo3DPipeline.from_pretrained(str(folder))
+    def build(self, folder: Path, dtype: str, offload: str | None) -> Any:
+        pipe = self.library().TrellisTextTo3DPipeline.from_pretrained(str(folder))
         pipe.to(self.device)
         return pipe
 
@@ -127,9 +123,9 @@ class HYMotion(Upstream):
         "in its folder, where it looks for its skeleton"
     )
 
-    def build(self, module: Any, folder: Path, dtype: str) -> Any:
+    def build(self, folder: Path, dtype: str, offload: str | None) -> Any:
         with contextlib.redirect_stdout(io.StringIO()):
-            runtime = module.T2MRuntime(
+            runtime = self.library().T2MRuntime(
                 config_path=str(folder / "config.yml"),
                 ckpt_name=str(folder / "latest.ckpt"),
                 device_ids=[self.device.index or 0],
@@ -163,12 +159,12 @@ class AceStep1(Upstream):
     module = "acestep.pipeline_ace_step"
     source = "clone ace-step/ACE-Step and pip install it (the one on the package index is broken)"
 
-    def build(self, module: Any, folder: Path, dtype: str) -> Any:
+    def build(self, folder: Path, dtype: str, offload: str | None) -> Any:
         names = {"bf16": "bfloat16", "fp32": "float32"}
         if dtype not in names:
             raise ValueError(f"{self.kind} runs in {' or '.join(names)}, not in {dtype}")
         index = self.device.index or 0
-        pipe = module.ACEStepPipeline(str(folder), device_id=index, dtype=names[dtype])
+        pipe = self.library().ACEStepPipeline(str(folder), device_id=index, dtype=names[dtype])
         pipe.load_checkpoint(str(folder))
         self.device = torch.device(pipe.device)
         return pipe

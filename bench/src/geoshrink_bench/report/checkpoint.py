@@ -21,7 +21,7 @@ from ..metrics.base import Skipped
 from ..paper.columns import COLUMNS, Column, Outside, Whole
 from ..paper.prompts import Prompt
 from ..samples import Sample
-from ..score import IDENTICAL, Score
+from ..score import Score
 from ..store import Store, name_of, put
 from ..words import DONE, FAILED, NOT_RUN, SKIPPED, Measure, Row
 from .results import Cell, Setting, Shot, Spec
@@ -140,7 +140,7 @@ class CheckpointSetting(Setting):
 
     def shots(self, most: int | None, chosen: list[str]) -> Iterator[Shot]:
         """The first prompts of the first seed that all rows have."""
-        reader, first = self.reader, self.reader.suite.columns[0]
+        reader, (first, measure) = self.reader, next(iter(self.metrics.items()))
         rows = [row for row in reader.rows if any(reader.there[row.title])]
         prompts = {prompt.text: prompt for prompt in reader.cells.prompts}
         whole = [
@@ -158,14 +158,8 @@ class CheckpointSetting(Setting):
                 fps = {"fps": reader.suite.fps or FPS}
                 samples[prompt.text] = Sample(sample.parts, fps | sample.facts)
                 result = reader.store.read(spec) or {"scores": {}}
-                scores[prompt.text] = spoken(first, result["scores"].get(first, {}).get("value"))
+                scores[prompt.text] = measure.spoken(result["scores"].get(first, {}).get("value"))
             yield Shot(row.title, "", samples, scores)
-
-
-def spoken(name: str, value: Any) -> str:
-    if not isinstance(value, (int, float)):
-        return ""
-    return "identical" if value == IDENTICAL else f"{name} {value:.4g}"
 
 
 def setting_of(folder: Path, asked: Asked) -> Setting:

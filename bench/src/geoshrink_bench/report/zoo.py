@@ -18,7 +18,7 @@ from ..cases.zoo_suite import ZooSuite
 from ..metrics.base import is_current
 from ..metrics.zoo import all_metrics, metrics_of
 from ..samples import read_samples
-from ..score import IDENTICAL, Score
+from ..score import Score
 from ..store import Store
 from ..words import DONE, FAILED, NOT_RUN, SKIPPED, Measure, title_of
 from ..zoo.recipes import RECIPES
@@ -189,11 +189,7 @@ class ZooSetting(Setting):
         measure = next(iter(self.metrics.values()))
         each = cell.result["scores"].get(measure.name, {}).get("full") if spec is cell.spec else []
         told = zip(subjects, each if isinstance(each, list) else [])
-        return Shot(title, group, samples, {s: spoken(value, measure) for s, value in told})
-
-
-def spoken(value: float, measure: Measure) -> str:
-    return "identical" if value == IDENTICAL else f"{value:.3g} {measure.unit}".strip()
+        return Shot(title, group, samples, {s: measure.spoken(value) for s, value in told})
 
 
 def setting_of(cells: list[Cell]) -> Setting:
