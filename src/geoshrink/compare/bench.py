@@ -4,8 +4,6 @@ every method, from the same noise.
 
 from __future__ import annotations
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence

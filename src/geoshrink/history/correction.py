@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 
 import torch
@@ -50,15 +50,6 @@ class Closing:
     received: float | None
     caution: float
 
-    @cached_property
-    def b(self) -> Tensor | None:
-        """Σ c_n·ω_n in float64: (parts, blocks…)."""
-        if self.omega is None:
-            return None
-        rows = self.table[:, :-1]
-        rows = rows.reshape(*rows.shape, *[1] * (self.omega.ndim - 1))
-        return (rows * self.omega.to(rows.dtype)).sum(1)
-
     def fault(self, state: Sequence[Tensor | None] | None) -> str | None:
         """Why it cannot be applied to this state of the solver, or None."""
         if state is None:
@@ -88,7 +79,11 @@ class Closing:
         return torch.where(fine & (S > 0), (1 + r2) ** -self.caution, 0.0), d2
 
     def weight(self, part: int, like: Tensor) -> Tensor:
-        return torch.zeros_like(like) if self.b is None else self.b[part].to(like.dtype)
+        """b = Σ c_n·ω_n of every block, summed in float64."""
+        if self.omega is None:
+            return torch.zeros_like(like)
+        rows = self.table[part, :-1].reshape(-1, *[1] * (self.omega.ndim - 1))
+        return (rows * self.omega.to(rows.dtype)).sum(0).to(like.dtype)
 
     def moved(self, stats: Statistics, factor: Tensor) -> Statistics:
         """The dot products once z_l has moved: Δz' = (1 + m·a)·(z_l − z_k) − m·b·Δz."""

@@ -21,6 +21,7 @@ from .registry import SOLVERS
 
 Path = tuple[str | int, ...]  # the way from a solver to a tensor that it stores
 ROUNDING = 1e-4  # solvers may work in float32
+LOUD = 1e4  # so large that whatever clips shows it
 
 
 class NotLinear(ValueError):
@@ -65,6 +66,8 @@ def response_of(solver: str, track: Track, data_space: bool) -> Response:
     """The response of one of our solvers along a track."""
     if solver == "euler":
         return EulerResponse(track, data_space)
+    if torch.compiler.is_compiling():
+        raise NotLinear(f"{solver!r} cannot be tried out while torch.compile traces it")
     return probed(SOLVERS[solver], track, data_space)
 
 
@@ -90,7 +93,7 @@ def probe(
     maps     (a, b) of every stage where z is the data prediction a·x + b·output; else z is the
              output
     """
-    mix = torch.cos(torch.arange(steps, dtype=torch.float64))
+    mix = LOUD * torch.cos(torch.arange(steps, dtype=torch.float64))
     x = torch.zeros(steps + 1, 1, 1, 1, dtype=torch.float64)
     seen: list[dict[Path, np.ndarray]] = []
     for n in range(steps):
@@ -103,7 +106,7 @@ def probe(
     none = np.zeros(steps + 1)
     table = np.array([[one.get(path, none) for one in seen] for path in paths])
     wrong = np.abs(table[..., :steps] @ mix.numpy() - table[..., steps])
-    scale = np.abs(table[..., :steps]).sum(-1) + 1e-12
+    scale = LOUD * (np.abs(table[..., :steps]).sum(-1) + 1e-12)
     if not (np.isfinite(table).all() and (wrong <= ROUNDING * scale).all()):
         raise NotLinear("its state is not linear in the outputs")
     return ProbedResponse(paths[1:], table[..., :steps])
