@@ -383,7 +383,7 @@ def test_where_the_output_is_a_function_of_time_the_error_is_about_a_fifth():
         return torch.full_like(x, (s - 0.55) ** 2)
 
     for gap, cells in ((8, 400), (40, 200)):
-        plain, better = (error_of(cells * gap, gap, c, velocity) for c in (None, True))
+        plain, better = (error_of(cells * gap, gap, c, velocity) for c in (None, 1.0))  # v is held
         ahead, between = (sum(n * (gap + sign * n) for n in range(1, gap)) for sign in (1, -1))
         last = ahead  # which nothing corrects
         expected = ahead * cells / (between * (cells - 1) - last)
