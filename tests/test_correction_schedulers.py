@@ -34,6 +34,8 @@ LEFT = {
     **{name: (make, "two outputs a stage") for name, make in ORDER_2.items()},
     **{name: (make, "") for name, make in PNDM.items()},
     "EDM Euler": (ORDER_1["EDM Euler"], "say about the data"),
+    "EDM DPM++": (ORDER_1["EDM DPM++"], "say about the data"),
+    "IPNDM": (ORDER_1["IPNDM"], "say about the data"),
     "clipping": (lambda: d.DDIMScheduler(clip_sample=True), "clip_sample"),
     "thresholding": (
         lambda: d.DPMSolverMultistepScheduler(thresholding=True),

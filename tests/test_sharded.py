@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import distributed, multiprocessing
 
-from geoshrink import Blocks, Run, sample
+from geoshrink import Blocks, Correction, Run, sample
 
 pytestmark = pytest.mark.skipif(
     not distributed.is_available() or not distributed.is_gloo_available(), reason="needs gloo"
@@ -25,6 +25,8 @@ CASES: dict[str, dict[str, Any]] = {
     "data": {"space": "data", "rule": "time"},
     "channels": {"blocks": Blocks((0, 1)), "rule": "signed chordal"},
     "heun": {"solver": "heun"},
+    "corrected": {"correct": Correction(caution=1.0)},
+    "corrected, channels": {"correct": True, "blocks": Blocks((0, 1)), "solver": "ab2"},
 }
 
 
@@ -41,7 +43,7 @@ def results(x: torch.Tensor, group: Any) -> dict[str, Any]:
     found = {}
     for name, options in CASES.items():
         end, report = sample(field, x, SIGMAS, BUDGET, group=group, with_report=True, **options)
-        numbers = [(s.omega, s.turning, s.error) for s in report.stages]
+        numbers = [(s.omega, s.turning, s.error, s.correction) for s in report.stages]
         found[name] = (end.numpy(), report.queried, numbers)
     wanted = x.clone().requires_grad_()
     end = sample(field, wanted, SIGMAS, BUDGET, group=group, rule="chordal")

@@ -233,10 +233,11 @@ def main() -> None:
     parser.add_argument("--no-rivals", dest="rivals", action="store_false")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("results.jsonl"))
-    parser.add_argument("--report", type=Path, help="write RESULTS.md from this file, and stop")
+    parser.add_argument("--report", type=Path, help="write the page from this file, and stop")
+    parser.add_argument("--page", default="RESULTS.md", help="beside this script")
     args = parser.parse_args()
     if args.report:
-        Path(__file__).with_name("RESULTS.md").write_text(report(args.report), encoding="utf-8")
+        Path(__file__).with_name(args.page).write_text(report(args.report), encoding="utf-8")
         return
     warnings.simplefilter("ignore")
     if args.tiny:

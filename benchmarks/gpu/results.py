@@ -59,6 +59,8 @@ def table(model: str, lines: dict[tuple[str, str], list[dict]]) -> list[str]:
     rows.append("| pipeline alone | | | | | |" + "".join(f" {number(a)} |" for a in alone))
     for method in ("full", "direct", "ours", "corrected", *RIVALS):
         own = lines.get((model, method), [])
+        if not own and method not in ("full", "direct", "ours"):
+            continue
         seconds, runs = of(method, "seconds"), sum("seconds" in line for line in own)
         if seconds is None:
             why = own[-1]["error"] if own else "not run"
@@ -146,6 +148,6 @@ def report(path: Path) -> str:
         if any(name == model for name, _ in lines):
             text += table(model, lines)
     beside = path.with_name("kernels.jsonl")
-    if beside.exists():
+    if beside.exists() and path.stem == "results":
         text += kernels([json.loads(t) for t in beside.read_text(encoding="utf-8").splitlines()])
     return "\n".join(text).rstrip() + "\n"
