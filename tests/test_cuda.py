@@ -63,8 +63,8 @@ def test_a_correction_never_waits_and_holds_two_tensors(kernels, solver, monkeyp
     if not kernels:
         monkeypatch.setattr(slot, "fused", lambda like: None)
     path = torch.randn(30, 4, 8, 16, device="cuda")
+    run = Run(SIGMAS, 8, correct=True, solver=solver)
     for attempt in range(2):  # the first compiles the kernels and tries the solver out
-        run = Run(SIGMAS, 8, correct=True, solver=solver)
         state = torch.randn(4, 8, 16, device="cuda")
         memory = [[state] * (1 + len(run.stored(0)))]
         for n in range(run.steps):

@@ -246,7 +246,7 @@ class Run:
             output = evaluate()
             leaves, unflatten = flatten(x)
             output, memory = self.observe_state(n, output, x, [[leaf] for leaf in leaves])
-            return output, unflatten([state[0] for state in memory])
+            return output, unflatten([t for state in memory for t in state if t is not None])
         except BaseException as error:
             self._restart(n, f"{type(error).__name__} was raised")
             raise
@@ -258,8 +258,8 @@ class Run:
         return self._observe(n, output, x, None)[0]
 
     def observe_state(
-        self, n: int, output: Any, x: Any, memory: Sequence[Sequence[Tensor]]
-    ) -> tuple[Any, Sequence[Sequence[Tensor]]]:
+        self, n: int, output: Any, x: Any, memory: Sequence[Sequence[Tensor | None]]
+    ) -> tuple[Any, Sequence[Sequence[Tensor | None]]]:
         """The same where the solver's state can be moved: (what it receives, its state).
 
         memory   for each slot x and the tensors that the solver stores, in the response's order

@@ -56,7 +56,7 @@ class History:
         stage: int,
         leaves: Sequence[Tensor],
         states: Sequence[Tensor | None],
-        memory: Sequence[Sequence[Tensor]] | None = None,
+        memory: Sequence[Sequence[Tensor | None]] | None = None,
     ) -> list[Tensor] | None:
         """Takes in an anchor; returns its self-check: how far its prediction was off.
 
@@ -89,7 +89,8 @@ class History:
         self, stage: int, memory: Sequence[Sequence[Tensor | None]] | None
     ) -> list[Closing | None]:
         """How each slot's cell is corrected that ends at an anchor; None: it is not."""
-        cell, none = self.skipped_before(stage), [None] * len(self.slots)
+        cell = self.skipped_before(stage)
+        none: list[Closing | None] = [None] * len(self.slots)
         if self.corrector is None or not cell:
             return none
         if self.predicted != [*cell] and self.uncorrected is None:
@@ -102,7 +103,7 @@ class History:
             omega = None if omega is None else omega[place]
             device = self.slots[i].kind[2]  # type: ignore[index]
             closing = self.corrector.closing(i, cell, omega, device, memory is None)
-            self.uncorrected = closing.fault(memory and memory[i])
+            self.uncorrected = closing.fault(None if memory is None else memory[i])
             found.append(closing)
         return none if self.uncorrected is not None else found
 

@@ -106,7 +106,7 @@ class RefinedHistory:
         stage: int,
         leaves: Sequence[Tensor],
         states: Sequence[Tensor | None],
-        memory: Sequence[Sequence[Tensor]] | None = None,
+        memory: Sequence[Sequence[Tensor | None]] | None = None,
     ) -> list[Tensor] | None:
         """Without a memory d itself is moved from 0, for averaged() to add."""
         if memory is None and self.corrector is not None:
