@@ -1,6 +1,6 @@
 """The meshes: where to query. One file each; register_mesh takes yours, too."""
 
-from . import auto, paper, sigma, uniform
+from . import auto, corrected, paper, sigma, uniform
 from .auto import universal_anchors
 from .paper import (
     certificate,
@@ -18,5 +18,5 @@ from .registry import register_mesh as register_mesh
 from .sigma import sigma_anchors
 from .uniform import uniform_anchors
 
-for module in (auto, sigma, paper, uniform):
+for module in (auto, corrected, sigma, paper, uniform):
     register_mesh(module.MESH)

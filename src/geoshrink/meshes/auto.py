@@ -14,7 +14,7 @@ profiles of the zoo (benchmarks/universal_fit.py) and judged on models left out
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -50,19 +50,26 @@ def universal_anchors(grid: Grid, budget: int, shape: Shape = UNIVERSAL) -> tupl
     >>> universal_anchors(Grid.of([1 - i / 50 for i in range(51)]), 10)
     (0, 1, 2, 3, 5, 8, 13, 21, 33, 45)
     """
+    return over_regimes(grid, budget, lambda tau, b: mesh(tau, b, shape))
+
+
+def over_regimes(
+    grid: Grid, budget: int, one: Callable[[tuple[float, ...], int], tuple[int, ...]]
+) -> tuple[int, ...] | None:
+    """one(τ, budget) in every regime, each with as many anchors as the whole grid's mesh has there;
+    None if the noise levels are unknown or do not fall.
+    """
     levels = grid.tracks[grid.lead].levels
     if levels is None:
         return None
     tau = tuple(sigma / (alpha + sigma) for alpha, sigma in levels)
     if any(later > earlier for earlier, later in pairwise(tau)):
         return None
-    whole, spans = mesh(tau, budget, shape), grid.spans()
+    whole, spans = one(tau, budget), grid.spans()
     if len(spans) == 1:
         return whole
     shares = share_budget(whole, spans)
-    parts = [
-        (first, mesh(tau[first : last + 1], b, shape)) for (first, last), b in zip(spans, shares)
-    ]
+    parts = [(first, one(tau[first : last + 1], b)) for (first, last), b in zip(spans, shares)]
     return tuple(first + n for first, part in parts for n in part)
 
 
