@@ -12,8 +12,8 @@ from cases import Hold, calls_of, plain, small_case
 from geoshrink_bench import zoo
 from geoshrink_bench.cases.zoo_case import ZooCase
 from geoshrink_bench.methods.base import every, interval_for
-from geoshrink_bench.methods.fora import Fora, Reuse
-from geoshrink_bench.methods.registry import METHODS, check_options, options_of
+from geoshrink_bench.methods.fora import Fora
+from geoshrink_bench.methods.registry import METHODS, check_options
 from geoshrink_bench.methods.stack import stack_of
 from geoshrink_bench.methods.tuning import WARM_UPS, distance
 
@@ -70,7 +70,7 @@ def test_fora_reuses_the_output_and_gates_it_anew(case):
     v1 = velocity(x1, sigmas[1])
     for hook in hooks:
         hook.remove()
-    session = Reuse(case, [0])
+    session = Fora().session(case, [0])
     outputs = []
     session.inner, inner = lambda x, s: outputs.append(inner(x, s)) or outputs[-1], session.inner
     session.run()
@@ -172,16 +172,16 @@ WITH_WARM_UP = (
 
 def test_every_method_with_a_warm_up_has_the_same_choices(monkeypatch):
     entries: dict[str, Any] = dict(METHODS)
-    found = [name for name in METHODS if "warm_up" in options_of(entries[name].called({}))]
+    found = [name for name in METHODS if "warm_up" in entries[name].takes({})]
     assert sorted(found) == sorted(WITH_WARM_UP)
     tried = {name: [] for name in found}
     for name in found:
 
-        def make(options, training, budget, name=name):
-            tried[name].append(options["warm_up"])
+        def kind(warm_up, name=name, **options):
+            tried[name].append(warm_up)
             raise ValueError("too few")
 
-        monkeypatch.setitem(METHODS, name, replace(entries[name], make=make))
+        monkeypatch.setitem(METHODS, name, replace(entries[name], kind=kind, fit=None))
         with pytest.raises(ValueError, match="no warm-up of 1, 2, 3, 5, 8 stages fits"):
             METHODS[name]({"warm_up": "tuned"}, lambda: [small_case()], 6)
     assert all(choices == [*WARM_UPS] for choices in tried.values())

@@ -9,7 +9,7 @@ import torch
 
 from cases import Hold, calls_of
 from geoshrink import sample
-from geoshrink_bench.methods.fora import Reuse
+from geoshrink_bench.methods.fora import Fora
 from geoshrink_bench.methods.stack import stack_of
 from transformers_of import STEPS, case_of, flux, hunyuan, sd3
 
@@ -40,11 +40,11 @@ def test_the_residual_of_the_stack(case, head):
 
 def test_the_branches(case):
     full = plain(case)
-    assert torch.equal(Reuse(case, list(range(STEPS))).run().x, full)
+    assert torch.equal(Fora().session(case, list(range(STEPS))).run().x, full)
     modules = [m for branches in stack_of(case.network).branches for m in branches]
     inner = {id(layer): layer for m in modules for layer in m.modules() if layer is not m}
     calls = [calls_of(layer) for layer in inner.values() if not list(layer.children())]
-    outcome = Reuse(case, [0, 3]).run()
+    outcome = Fora().session(case, [0, 3]).run()
     assert outcome.evaluated == (0, 3) and torch.isfinite(outcome.x).all()
     assert not torch.equal(outcome.x, full) and outcome.held > 0
     assert max(len(c) for c in calls) == 2
@@ -54,7 +54,7 @@ def test_reuse_of_an_unchanging_stage_is_exact(case):
     """Where x and σ stay, so does the output: nothing but the branches and gates decide it."""
     inner = case.velocity()
     first = inner(case.noise, 0.5)
-    session = Reuse(case, [0])
+    session = Fora().session(case, [0])
     session.inner = lambda x, sigma: inner(case.noise, 0.5)
     seen = []
     velocity = session.velocity

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cases import small_case
 from geoshrink import sample
-from geoshrink_bench.methods.fora import Reuse
+from geoshrink_bench.methods.fora import Fora
 from geoshrink_bench.methods.stack import stack_of
 from geoshrink_bench.methods.toca import ToCa, Tokens
 
@@ -62,7 +62,7 @@ def test_every_stage_in_full_is_the_plain_run(case):
 
 
 def test_without_fresh_tokens_it_is_plain_reuse(case):
-    outcome, reuse = ToCa(4, fresh=0.0).run(case, 0), Reuse(case, list(FULL)).run()
+    outcome, reuse = ToCa(4, fresh=0.0).run(case, 0), Fora().session(case, list(FULL)).run()
     assert torch.equal(outcome.x, reuse.x) and not torch.equal(outcome.x, plain(case))
     assert outcome.evaluated == reuse.evaluated == FULL and outcome.partial == 0
 
@@ -128,7 +128,7 @@ def test_the_chosen_tokens_are_as_with_all_given_the_attention_kept(case, fresh,
     monkeypatch.setattr(Tokens, "score", score)
     outcome = ToCa(4, fresh=fresh).run(case, 0)
     assert outcome.evaluated == FULL and torch.allclose(outcome.x, truth, atol=1e-5)
-    for other in (plain(case), Reuse(case, list(FULL)).run().x):
+    for other in (plain(case), Fora().session(case, list(FULL)).run().x):
         assert not torch.allclose(other, truth, atol=1e-3)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,8 @@ from geoshrink.checks import whole
 from geoshrink.grid import Grid
 from geoshrink.outputs import flatten
 from geoshrink.report import Report
+
+from .stack import intercepted
 
 SLACK = 1.05  # who needs more evaluations than this times the budget does not compete
 
@@ -126,29 +128,71 @@ class Method:
         raise NotImplementedError
 
 
+@dataclass(eq=False)
+class Scheduled(Method):
+    """Full at the first `warm_up` stages and every interval-th after them; the last is not forced.
+
+    interval    None: the shortest that the budget allows
+    """
+
+    interval: int | None = None
+    warm_up: int = field(default=3, kw_only=True)
+
+    def gap(self, case: Case, budget: int) -> int:
+        return self.interval or interval_for(budget, case.grid().steps, self.warm_up)
+
+    def stages(self, case: Case, budget: int) -> list[int]:
+        return every(self.gap(case, budget), case.grid().steps, self.warm_up)
+
+
 class Session:
     """One sampling by a method that decides at every stage of the full grid what runs.
 
-    velocity() is the model's as the solver sees it; `stage` counts its calls.
+    velocity() is the model's as the solver sees it; `stage` counts its calls. call() stands in for
+    the forward of `modules`, of which subclasses say when they run, and what is said instead.
+
     inside      whether all that it does is done inside the network
+    stages      those that run in full, where that is known beforehand
     """
 
     inside = False
+    modules: Sequence[nn.Module] = ()
 
-    def __init__(self, case: Case):
-        self.case, self.steps = case, case.grid().steps
+    def __init__(self, case: Case, stages: Iterable[int] = ()):
+        self.case, self.steps, self.stages = case, case.grid().steps, frozenset(stages)
         self.inner = case.stepping() if self.inside else case.velocity()
         self.stage = -1
         self.evaluated: list[int] = []
         self.held = 0
+        self.shapes: Any = None  # of what came in at the last full stage
 
     def velocity(self, x: Any, sigma: Any) -> Any:
         self.stage += 1
         return self.inner(x, sigma)
 
+    def begins(self, wanted: bool, given: Iterable[Any]) -> bool:
+        """Whether the stage runs in full: also where guidance switches, and so the batch."""
+        shapes = [value.shape for value in given if isinstance(value, Tensor)]
+        full = wanted or shapes != self.shapes
+        if full:
+            self.shapes = shapes
+            self.evaluated.append(self.stage)
+        return full
+
+    def call(self, i: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        raise NotImplementedError
+
+    def keeps(self, *values: Any) -> None:
+        self.held = max(self.held, bytes_of(*values))
+
+    def partial(self) -> float:
+        """The share of the network's work that ran at skipped stages, in whole runs."""
+        return 0.0
+
     def run(self) -> Outcome:
-        x = self.case.solve(self.velocity)
-        return Outcome(x, tuple(self.evaluated), held=self.held)
+        with intercepted(self.modules, self.call):
+            x = self.case.solve(self.velocity)
+        return Outcome(x, tuple(self.evaluated), self.partial(), self.held)
 
 
 def bytes_of(*values: Any) -> int:

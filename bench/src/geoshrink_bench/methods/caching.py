@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor
 
-from .base import Case, Outcome, Session
-from .stack import Streams, intercepted, stack_of
+from .base import Case, Session
+from .stack import Streams, stack_of
 
 
 class StackSession(Session):
@@ -20,15 +20,17 @@ class StackSession(Session):
 
     head, inside = 0, True
 
-    def __init__(self, case: Case):
-        super().__init__(case)
+    def __init__(self, case: Case, stages: Iterable[int] = ()):
+        super().__init__(case, stages)
         self.stack = stack_of(case.network)
-        self.full, self.begin = True, ()
-        self.shapes: Any = None  # of the streams at the last full stage
+        self.modules = self.stack.blocks
+        self.full = True
+        self.entry: Streams = ()  # the streams before the first block
+        self.begin: Streams = ()  # and after the head
 
     def decide(self, streams: Streams, args: tuple, kwargs: dict) -> bool:
         """Whether this stage runs in full, given the streams after the head."""
-        raise NotImplementedError
+        return self.stage in self.stages
 
     def observe(self, residual: Streams) -> None:
         raise NotImplementedError
@@ -36,16 +38,13 @@ class StackSession(Session):
     def predict(self) -> Streams:
         raise NotImplementedError
 
-    def block(self, i: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-        streams, last = self.stack.take(i, args, kwargs), len(self.stack.blocks) - 1
+    def call(self, i: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        streams, last = self.stack.take(i, args, kwargs), len(self.modules) - 1
+        if i == 0:
+            self.entry = streams
         if i == self.head:
             self.begin = streams
-            shapes = [s.shape for s in streams]
-            known = self.shapes == shapes  # guidance may switch: another batch
-            self.full = self.decide(streams, args, kwargs) or not known
-            if self.full:
-                self.shapes = shapes
-                self.evaluated.append(self.stage)
+            self.full = self.begins(self.decide(streams, args, kwargs), streams)
         if i < self.head or self.full:
             output = forward(*args, **kwargs)
             if i == last:
@@ -57,27 +56,22 @@ class StackSession(Session):
         pairs = zip(self.begin, self.predict())
         return self.stack.put(i, tuple(start + r for start, r in pairs))
 
-    def run(self) -> Outcome:
-        with intercepted(list(self.stack.blocks), self.block):
-            return super().run()
-
 
 class BranchSession(Session):
     """At a skipped stage every branch returns a prediction, which the block gates as ever."""
 
     inside = True
 
-    def __init__(self, case: Case):
-        super().__init__(case)
+    def __init__(self, case: Case, stages: Iterable[int] = ()):
+        super().__init__(case, stages)
         self.stack = stack_of(case.network)
         self.modules = [branch for block in self.stack.branches for branch in block]
         self.full = True
-        self.shape: Any = None
         self.parts: dict[int, list[int]] = {}  # a branch of text and tokens has two outputs
 
     def decide(self) -> bool:
         """Whether this stage runs in full."""
-        raise NotImplementedError
+        return self.stage in self.stages
 
     def observe(self, branch: int, output: Tensor) -> None:
         raise NotImplementedError
@@ -85,25 +79,15 @@ class BranchSession(Session):
     def predict(self, branch: int, args: tuple) -> Tensor:
         raise NotImplementedError
 
-    def call(self, branch: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-        if branch == 0:
-            shape = [t.shape for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
-            known = self.shape == shape
-            self.full = self.decide() or not known
-            if self.full:
-                self.shape = shape
-                self.evaluated.append(self.stage)
+    def call(self, i: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        if i == 0:
+            self.full = self.begins(self.decide(), (*args, *kwargs.values()))
         if not self.full:
-            parts = self.parts[branch]
-            predicted = tuple(self.predict(key, args) for key in parts)
-            return predicted if len(parts) > 1 else predicted[0]
+            predicted = tuple(self.predict(key, args) for key in self.parts[i])
+            return predicted if len(predicted) > 1 else predicted[0]
         output = forward(*args, **kwargs)
         several = output if isinstance(output, tuple) else (output,)
-        self.parts[branch] = [branch + len(self.modules) * j for j in range(len(several))]
-        for key, part in zip(self.parts[branch], several):
+        self.parts[i] = [i + len(self.modules) * j for j in range(len(several))]
+        for key, part in zip(self.parts[i], several):
             self.observe(key, part)
         return output
-
-    def run(self) -> Outcome:
-        with intercepted(self.modules, self.call):
-            return super().run()

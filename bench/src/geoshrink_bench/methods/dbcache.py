@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from .base import Case, Outcome, bytes_of
+from .base import Case, Outcome
 from .caching import StackSession
 from .residual import relative_change
 from .stack import Streams
@@ -17,6 +15,7 @@ from .taylorseer import Series, TaylorSeer
 from .tuning import Thresholded
 
 
+@dataclass(eq=False)
 class DBCache(Thresholded):
     """F8B0, warm-up 8, threshold 0.08, as cache-dit has them.
 
@@ -32,18 +31,12 @@ class DBCache(Thresholded):
     """
 
     name = "DBCache"
-
-    def __init__(
-        self,
-        threshold: float = 0.08,
-        front: int | None = None,
-        back: int = 0,
-        warm_up: int = 8,
-        most: int | None = None,
-        order: int = 0,
-    ):
-        self.threshold, self.front, self.back = threshold, front, back
-        self.warm_up, self.most, self.order = warm_up, most, order
+    threshold: float = 0.08
+    front: int | None = None
+    back: int = 0
+    warm_up: int = 8
+    most: int | None = None
+    order: int = 0
 
     def run(self, case: Case, budget: int) -> Outcome:
         return Middle(case, self).run()
@@ -57,18 +50,12 @@ class Middle(StackSession):
             raise ValueError(f"{method.back} blocks at the back of {self.depth} leave no middle")
         front = round(8 / 57 * self.depth) if method.front is None else method.front
         self.head = min(max(1, front), self.depth - method.back - 1)
-        blocks = self.stack.blocks[: self.depth - method.back]
-        self.stack = dataclasses.replace(self.stack, blocks=blocks)
+        self.modules = self.stack.blocks[: self.depth - method.back]
         self.change: Tensor | None = None  # what the front added at the last full stage
         self.series: list[Series] = []  # for each stream, of what the middle added
 
-    def block(self, i: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-        if i == 0:
-            self.start = self.stack.take(i, args, kwargs)[0]
-        return super().block(i, forward, args, kwargs)
-
     def decide(self, streams: Streams, args: tuple, kwargs: dict) -> bool:
-        change = streams[0] - self.start
+        change = streams[0] - self.entry[0]
         full = self.stage < self.method.warm_up or self.too_far(change)
         if full:
             self.change = change
@@ -86,13 +73,11 @@ class Middle(StackSession):
         self.series = self.series or [make() for _ in residual]
         for series, part in zip(self.series, residual):
             series.add(self.stage, part)
-        self.held = max(self.held, bytes_of(self.change, *(s.terms for s in self.series)))
+        self.keeps(self.change, *(s.terms for s in self.series))
 
     def predict(self) -> Streams:
         return tuple(series.at(self.stage) for series in self.series)
 
-    def run(self) -> Outcome:
-        outcome = super().run()
-        skipped = self.steps - len(outcome.evaluated)
+    def partial(self) -> float:
         share = (self.head + self.method.back) / self.depth
-        return dataclasses.replace(outcome, partial=skipped * share)
+        return (self.steps - len(self.evaluated)) * share

@@ -11,11 +11,17 @@ one sample at a time for the authors' decisions.
 
 from __future__ import annotations
 
-from .base import Case, Outcome, bytes_of
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .base import Case, Outcome
 from .output import OutputSession, Parts
 from .tuning import Thresholded
 
 
+@dataclass(eq=False)
 class EasyCache(Thresholded):
     """On the network's output, each branch with its own difference; the conditional one decides.
 
@@ -25,14 +31,14 @@ class EasyCache(Thresholded):
 
     name = "EasyCache"
     reach = 0.0, 10.0
-
-    def __init__(self, threshold: float = 0.025, warm_up: int = 5):
-        self.threshold, self.warm_up = threshold, warm_up
+    threshold: float = 0.025
+    warm_up: int = 5
 
     def run(self, case: Case, budget: int) -> Outcome:
-        return Easy(case, self.threshold, self.warm_up).run()
+        return Easy(case, self.threshold, range(self.warm_up, case.grid().steps - 1)).run()
 
 
+@dataclass(eq=False)
 class LazyCache(Thresholded):
     """The same on the guided data prediction x̂₀, which is what ComfyUI's samplers see.
 
@@ -44,29 +50,30 @@ class LazyCache(Thresholded):
     name = "LazyCache"
     reach = 0.0, 100.0
 
-    def __init__(
-        self,
-        threshold: float = 0.2,
-        warm_up: int | None = None,
-        end: float = 0.95,
-        space: str = "data",
-    ):
-        if space not in ("data", "output"):
-            raise ValueError(f"unknown space {space!r}; choose data or output")
-        self.threshold, self.warm_up, self.end, self.space = threshold, warm_up, end, space
+    threshold: float = 0.2
+    warm_up: int | None = None
+    end: float = 0.95
+    space: str = "data"
+
+    def __post_init__(self) -> None:
+        if self.space not in ("data", "output"):
+            raise ValueError(f"unknown space {self.space!r}; choose data or output")
 
     def run(self, case: Case, budget: int) -> Outcome:
-        return Lazy(case, self.threshold, self.warm_up, self.end, self.space).run()
+        steps = case.grid().steps
+        start = 0.15 if self.warm_up is None else self.warm_up / steps
+        skippable = [n for n in range(steps) if start <= n / steps < self.end]
+        session = LazyData if self.space == "data" else Lazy
+        return session(case, self.threshold, skippable).run()
 
 
 class Easy(OutputSession):
     guided = False
     moving = True  # x' is that of the stage before, not of the last full one
 
-    def __init__(self, case: Case, threshold: float, warm_up: int):
+    def __init__(self, case: Case, threshold: float, skippable: Sequence[int]):
         super().__init__(case)
-        self.threshold = threshold
-        self.skippable = range(warm_up, self.steps - 1)
+        self.threshold, self.skippable = threshold, skippable
 
     def forget(self) -> None:
         self.full: tuple[Parts, Parts] | None = None  # x and output of the last full stage
@@ -92,7 +99,7 @@ class Easy(OutputSession):
         if self.moving:
             self.x = x
         if near and self.full is not None:
-            self.held = max(self.held, bytes_of(*self.full, x if self.moving else None))
+            self.keeps(*self.full, x if self.moving else None)
         return not near
 
     def observe(self, x: Parts, output: Parts) -> None:
@@ -100,7 +107,7 @@ class Easy(OutputSession):
             moved = self.change(x, self.full[0])
             self.rate = self.change(output, self.full[1]) / moved if moved else None
         self.full, self.x = (x, output), x
-        self.held = max(self.held, bytes_of(x, output))
+        self.keeps(x, output)
 
     def predict(self, x: Parts) -> Parts:
         assert self.full is not None
@@ -111,21 +118,16 @@ class Lazy(Easy):
     guided = True
     moving = False
 
-    def __init__(self, case: Case, threshold: float, warm_up: int | None, end: float, space: str):
-        super().__init__(case, threshold, 0)
-        start = 0.15 if warm_up is None else warm_up / self.steps
-        self.skippable = [n for n in range(self.steps) if start <= n / self.steps < end]
-        self.space = space
+
+class LazyData(Lazy):
+    """In the data prediction: a·x + b·v."""
 
     def observe(self, x: Parts, output: Parts) -> None:
-        if self.space == "data":
-            pairs = [self.track(i).data_map(self.stage) for i in range(len(x))]
-            output = [a * now + b * v for (a, b), now, v in zip(pairs, x, output)]
-        super().observe(x, output)
+        super().observe(x, [a * now + b * v for a, b, now, v in self.mapped(x, output)])
 
     def predict(self, x: Parts) -> Parts:
-        data = super().predict(x)
-        if self.space == "output":
-            return data
-        pairs = [self.track(i).data_map(self.stage) for i in range(len(x))]
-        return [(d - a * now) / b for (a, b), now, d in zip(pairs, x, data)]
+        return [(data - a * now) / b for a, b, now, data in self.mapped(x, super().predict(x))]
+
+    def mapped(self, x: Parts, other: Parts) -> Iterator[tuple[float, float, Tensor, Tensor]]:
+        maps = (self.track(i).data_map(self.stage) for i in range(len(x)))
+        return ((a, b, *pair) for (a, b), *pair in zip(maps, x, other))

@@ -7,9 +7,7 @@ with r_k of the last full stage k, and add what the other blocks added there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass
 
 from .base import Case, Outcome
 from .residual import LastResidual, relative_change
@@ -17,6 +15,7 @@ from .stack import Streams
 from .tuning import Thresholded
 
 
+@dataclass(eq=False)
 class FirstBlockCache(Thresholded):
     """The rule of diffusers' FirstBlockCacheConfig, with its threshold.
 
@@ -26,9 +25,7 @@ class FirstBlockCache(Thresholded):
 
     name = "FirstBlockCache"
     reach = 0.0, 16.0
-
-    def __init__(self, threshold: float = 0.05):
-        self.threshold = threshold
+    threshold: float = 0.05
 
     def run(self, case: Case, budget: int) -> Outcome:
         return FirstBlock(case, self.threshold).run()
@@ -40,12 +37,6 @@ class FirstBlock(LastResidual):
     def __init__(self, case: Case, threshold: float):
         super().__init__(case)
         self.threshold = threshold
-        self.entry: Streams = ()
-
-    def block(self, i: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-        if i == 0:
-            self.entry = self.stack.take(0, args, kwargs)
-        return super().block(i, forward, args, kwargs)
 
     def decide(self, streams: Streams, args: tuple, kwargs: dict) -> bool:
         r = streams[0] - self.entry[0]
@@ -54,7 +45,5 @@ class FirstBlock(LastResidual):
         self.probe = r
         return True
 
-    def run(self) -> Outcome:
-        outcome = super().run()
-        skipped = self.steps - len(outcome.evaluated)
-        return replace(outcome, partial=skipped * self.head / len(self.stack.blocks))
+    def partial(self) -> float:
+        return (self.steps - len(self.evaluated)) * self.head / len(self.modules)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import factorial
 
 from .taylorseer import TaylorSeer
 
 
+@dataclass(eq=False)
 class HiCache(TaylorSeer):
     """Every branch's output k stages after the last full one is Σ_j D_j·s^j·H_j(s·k)/j!.
 
@@ -15,12 +17,8 @@ class HiCache(TaylorSeer):
     """
 
     name = "HiCache"
-
-    def __init__(
-        self, interval: int | None = None, order: int = 2, scale: float = 0.5, warm_up: int = 3
-    ):
-        super().__init__(interval, order, warm_up)
-        self.scale = scale
+    order: int = 2
+    scale: float = 0.5
 
     def weight(self, j: int, k: int) -> float:
         return self.scale**j * hermite(j, self.scale * k) / factorial(j)

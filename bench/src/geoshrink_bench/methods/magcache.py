@@ -8,6 +8,7 @@ else run in full and P ← 1, E ← 0
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -19,6 +20,7 @@ from .tuning import tuned
 THEIRS = ((3, 0.2), (5, 0.1))  # K and retention: of diffusers, of the authors' script for FLUX
 
 
+@dataclass(eq=False)
 class MagCache(Method):
     """The rule and the settings of diffusers' MagCacheConfig; the last stage is not forced.
 
@@ -29,16 +31,10 @@ class MagCache(Method):
 
     name = "MagCache"
     calibrated = True
-
-    def __init__(
-        self,
-        ratios: Sequence[float],
-        threshold: float = 0.06,
-        longest: int | None = 3,
-        retention: float = 0.2,
-    ):
-        self.ratios, self.threshold = ratios, threshold
-        self.longest, self.retention = longest, retention
+    ratios: Sequence[float]
+    threshold: float = 0.06
+    longest: int | None = 3
+    retention: float = 0.2
 
     @classmethod
     def tune(
@@ -133,11 +129,8 @@ class Ratios(LastResidual):
     """A full run that notes γ."""
 
     def __init__(self, case: Case):
-        super().__init__(case)
+        super().__init__(case, range(case.grid().steps))
         self.ratios: list[float] = []
-
-    def decide(self, streams: Streams, args: tuple, kwargs: dict) -> bool:
-        return True
 
     def observe(self, residual: Streams) -> None:
         before, now = self.probe, torch.linalg.vector_norm(residual[0].float(), dim=-1)

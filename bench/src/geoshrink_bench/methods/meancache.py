@@ -9,6 +9,7 @@ under Euler, and v is reused. v_{n−1} may be predicted itself, as in the autho
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
 
@@ -19,10 +20,11 @@ from geoshrink.meshes import uniform_anchors
 from geoshrink.outputs import flatten
 from geoshrink.sampling import sample
 
-from .base import Case, Method, Outcome, bytes_of
+from .base import Case, Method, Outcome
 from .output import OutputSession, Parts
 
 
+@dataclass(eq=False)
 class MeanCache(Method):
     """After guidance, as its authors; the full stages end with the last.
 
@@ -33,10 +35,11 @@ class MeanCache(Method):
     """
 
     name = "MeanCache"
+    stages: Sequence[int] | None = None
+    orders: int | Sequence[int] = 2
 
-    def __init__(self, stages: Sequence[int] | None = None, orders: int | Sequence[int] = 2):
-        self.stages, self.orders = stages, orders
-        self.calibrated = stages is not None
+    def __post_init__(self) -> None:
+        self.calibrated = self.stages is not None
 
     def run(self, case: Case, budget: int) -> Outcome:
         grid = flow(case.grid())
@@ -64,7 +67,7 @@ class Mean(OutputSession):
     """orders: full stage → K of the cell that it begins."""
 
     def __init__(self, case: Case, orders: dict[int, int]):
-        super().__init__(case)
+        super().__init__(case, orders)
         self.orders, self.order = orders, 1
         self.most = max(orders.values())
 
@@ -73,11 +76,11 @@ class Mean(OutputSession):
 
     def decide(self, x: Parts) -> bool:
         self.order = self.orders.get(self.stage, self.order)
-        return self.stage in self.orders
+        return super().decide(x)
 
     def observe(self, x: Parts, output: Parts) -> None:
         self.past = [*self.past, (self.stage, x, output)][-self.most :]
-        self.held = max(self.held, bytes_of(*((x, v) for _, x, v in self.past)))
+        self.keeps(*((x, v) for _, x, v in self.past))
 
     def predict(self, x: Parts) -> Parts:
         m, then, first = self.past[-min(self.order, len(self.past))]

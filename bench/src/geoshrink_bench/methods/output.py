@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor
 
 from geoshrink.outputs import flatten
 
-from .base import Case, Outcome, Session
-from .stack import intercepted
+from .base import Case, Session
 
 Parts = list[Tensor]
 
@@ -28,15 +27,15 @@ class OutputSession(Session):
 
     guided = True
 
-    def __init__(self, case: Case):
-        super().__init__(case)
-        self.grid = case.grid()
-        self.tracks, self.regimes = self.grid.tracks, frozenset(self.grid.regimes)
-        self.shapes: Any = None
+    def __init__(self, case: Case, stages: Iterable[int] = ()):
+        super().__init__(case, stages)
+        grid = case.grid()
+        self.tracks, self.regimes = grid.tracks, frozenset(grid.regimes)
+        self.modules = () if self.guided else (case.network,)
 
     def decide(self, x: Parts) -> bool:
         """Whether this stage runs in full."""
-        raise NotImplementedError
+        return self.stage in self.stages
 
     def observe(self, x: Parts, output: Parts) -> None:
         """What a full stage made of x."""
@@ -53,29 +52,20 @@ class OutputSession(Session):
 
     def output(self, x: Any, forward: Callable[[], Any]) -> Any:
         parts, unflatten = flatten(x)
-        shapes = [part.shape for part in parts]
-        fresh = self.shapes != shapes or self.stage in self.regimes
+        fresh = self.shapes != [part.shape for part in parts] or self.stage in self.regimes
         if fresh:
-            self.shapes = shapes
             self.forget()
-        if not (self.decide(parts) or fresh):
+        if not self.begins(self.decide(parts) or fresh, parts):
             return unflatten(self.predict(parts))
-        self.evaluated.append(self.stage)
         output = forward()
         self.observe(parts, flatten(output)[0])
         return output
 
     def velocity(self, x: Any, sigma: Any) -> Any:
-        self.stage += 1
         if not self.guided:
-            return self.inner(x, sigma)
+            return super().velocity(x, sigma)
+        self.stage += 1
         return self.output(x, lambda: self.inner(x, sigma))
 
-    def run(self) -> Outcome:
-        if self.guided:
-            return super().run()
-        with intercepted([self.case.network], self.network):
-            return super().run()
-
-    def network(self, i: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    def call(self, i: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         return self.output(args[0], lambda: forward(*args, **kwargs))

@@ -40,47 +40,49 @@ from .vde import VDE
 Training = Callable[[], Sequence[Case]]
 Make = Callable[[dict[str, Any], Training, int], Method]
 #: Arguments that are the bench's to give, or the grid's.
-GIVEN = {"cases", "budget", "cost", "sigmas", "speedup", "prediction", "alphas", "data", "regimes"}
+GIVEN = {"cases", "budget", "sigmas", "speedup", "prediction", "alphas", "data", "regimes"}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A method that says which options it takes: those of what it will call with them."""
+    """A method made by `kind` from its options, or by `fit` from training cases and a budget, too.
 
-    make: Make
-    called: Callable[[Mapping[str, Any]], Any]
+    given       the option with which there is nothing to fit
+    calibrate   an option, and what finds it on the training cases where it is not given
+    options     whose arguments the options are, where kind passes them on
+    """
+
+    kind: Callable[..., Method]
+    fit: Callable[..., Method] | None = None
+    given: str | None = "threshold"
+    calibrate: tuple[str, Callable[[Sequence[Case]], Any]] | None = None
+    options: Callable[..., Any] | None = None
+
+    def called(self, options: Mapping[str, Any]) -> Callable[..., Any]:
+        return self.kind if self.fit is None or self.given in options else self.fit
+
+    def takes(self, options: Mapping[str, Any]) -> set[str]:
+        """The names of its options, which may depend on those given."""
+        return options_of(self.options or self.called(options))
 
     def __call__(self, options: dict[str, Any], training: Training, budget: int) -> Method:
-        if options.get("warm_up") != TUNED:
-            return self.make(options, training, budget)
+        if options.get("warm_up") == TUNED:
 
-        def make(warm_up: int) -> Method:
-            return self.make({**options, "warm_up": warm_up}, training, budget)
+            def make(warm_up: int) -> Method:
+                return self({**options, "warm_up": warm_up}, training, budget)
 
-        return with_warm_up(make, training(), budget)
-
-
-def plain(kind: Callable[..., Method]) -> Entry:
-    """A method that needs nothing beforehand."""
-    return Entry(lambda options, training, budget: kind(**options), lambda options: kind)
+            return with_warm_up(make, training(), budget)
+        if self.calibrate is not None and self.calibrate[0] not in options:
+            name, of = self.calibrate
+            options = {name: of(training()), **options}
+        make_it = self.called(options)
+        cases = (training(), budget) if make_it == self.fit else ()
+        return make_it(*cases, **options)
 
 
 def known(method: Method) -> Entry:
     """A method that is there already, and has no options."""
-    return Entry(lambda options, training, budget: method, lambda options: lambda: method)
-
-
-def tuning(kind: Any, make: Make | None = None) -> Entry:
-    """A method whose threshold is tuned to the budget, unless it is given."""
-
-    def called(options: Mapping[str, Any]) -> Any:
-        return kind if "threshold" in options else kind.tune
-
-    def tune(options: dict[str, Any], training: Training, budget: int) -> Method:
-        given = () if "threshold" in options else (training(), budget)
-        return called(options)(*given, **options)
-
-    return Entry(make or tune, called)
+    return Entry(lambda: method)
 
 
 def check_options(method: str, options: Mapping[str, Any]) -> None:
@@ -88,7 +90,7 @@ def check_options(method: str, options: Mapping[str, Any]) -> None:
     entry = METHODS[method]
     if not isinstance(entry, Entry):
         return
-    names = options_of(entry.called(options))
+    names = entry.takes(options)
     unknown = [name for name in options if name not in names]
     if unknown:
         has = f"its options are {', '.join(sorted(names))}" if names else "it takes none"
@@ -105,57 +107,34 @@ def options_of(call: Any) -> set[str]:
     return (names | options_of(call.__self__) if passes_on else names) - GIVEN
 
 
-def calibrated_teacache(options: dict[str, Any], training: Training, budget: int) -> Method:
-    if "coefficients" not in options:
-        options = {"coefficients": teacache.calibrate(training()), **options}
-    return tuning(TeaCache)(options, training, budget)
-
-
-def calibrated_magcache(options: dict[str, Any], training: Training, budget: int) -> Method:
-    ratios = magcache.calibrate(training())
-    return tuning(MagCache)({"ratios": ratios, **options}, training, budget)
-
-
-def fitted_meancache(options: dict[str, Any], training: Training, budget: int) -> Method:
-    """With the stages of the cheapest path, which its authors find beforehand."""
-    if "stages" in options:
-        return MeanCache(**options)
-    return MeanCache.fit(training(), budget, **options)
-
-
 METHODS: dict[str, Make] = {
     "full run, again": known(Again()),
     "direct": known(Direct()),
     **{name: known(method) for name, method in OURS.items()},
-    "GeoShrink": Entry(plain(Ours), lambda options: Plan.of),
-    "GeoShrink (planned)": Entry(
-        lambda options, training, budget: Planned.fit(training(), budget),
-        lambda options: Planned.fit,
-    ),
+    "GeoShrink": Entry(Ours, options=Plan.of),
+    "GeoShrink (planned)": Entry(Planned, Planned.fit, given=None),
     **{name: known(method) for name, method in SOLVERS.items()},
-    "FORA": plain(Fora),
-    "TeaCache": tuning(TeaCache, calibrated_teacache),
-    "TeaCache (uncalibrated)": tuning(TeaCache),
-    "ToCa": plain(ToCa),
-    "TaylorSeer": plain(TaylorSeer),
-    "TaylorSeer-Lite": plain(TaylorSeerLite),
-    "SpeCa": tuning(SpeCa),
-    "ResilPhase": plain(ResilPhase),
-    "FirstBlockCache": tuning(FirstBlockCache),
-    "MagCache": tuning(MagCache, calibrated_magcache),
-    "EasyCache": tuning(EasyCache),
-    "LazyCache": tuning(LazyCache),
-    "DBCache": tuning(DBCache),
-    "HiCache": plain(HiCache),
-    "Spectrum": plain(Spectrum),
-    "MeanCache": Entry(
-        fitted_meancache, lambda options: MeanCache if "stages" in options else MeanCache.fit
-    ),
-    "MeanCache (equal spacing)": plain(MeanCache),
-    "VDE": plain(VDE),
+    "FORA": Entry(Fora),
+    "TeaCache": Entry(TeaCache, TeaCache.tune, calibrate=("coefficients", teacache.calibrate)),
+    "TeaCache (uncalibrated)": Entry(TeaCache, TeaCache.tune),
+    "ToCa": Entry(ToCa),
+    "TaylorSeer": Entry(TaylorSeer),
+    "TaylorSeer-Lite": Entry(TaylorSeerLite),
+    "SpeCa": Entry(SpeCa, SpeCa.tune),
+    "ResilPhase": Entry(ResilPhase),
+    "FirstBlockCache": Entry(FirstBlockCache, FirstBlockCache.tune),
+    "MagCache": Entry(MagCache, MagCache.tune, calibrate=("ratios", magcache.calibrate)),
+    "EasyCache": Entry(EasyCache, EasyCache.tune),
+    "LazyCache": Entry(LazyCache, LazyCache.tune),
+    "DBCache": Entry(DBCache, DBCache.tune),
+    "HiCache": Entry(HiCache),
+    "Spectrum": Entry(Spectrum),
+    "MeanCache": Entry(MeanCache, MeanCache.fit, given="stages"),
+    "MeanCache (equal spacing)": Entry(MeanCache),
+    "VDE": Entry(VDE),
 }
 
 
 def register_method(name: str, kind: Callable[..., Method]) -> None:
     """Adds a rival by a name: its class, whose arguments are its options, or an Entry."""
-    METHODS[name] = kind if isinstance(kind, Entry) else plain(kind)
+    METHODS[name] = kind if isinstance(kind, Entry) else Entry(kind)

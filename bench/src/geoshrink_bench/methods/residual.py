@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from torch import Tensor
 
-from .base import Case, bytes_of
+from .base import Case
 from .caching import StackSession
 from .stack import Streams
 
@@ -17,14 +18,14 @@ class LastResidual(StackSession):
     `probe` is what a later stage is compared with to decide whether it runs.
     """
 
-    def __init__(self, case: Case):
-        super().__init__(case)
+    def __init__(self, case: Case, stages: Iterable[int] = ()):
+        super().__init__(case, stages)
         self.kept: Streams = ()
         self.probe: Tensor | None = None
 
     def observe(self, residual: Streams) -> None:
         self.kept = residual
-        self.held = max(self.held, bytes_of(self.kept, self.probe))
+        self.keeps(self.kept, self.probe)
 
     def predict(self) -> Streams:
         return self.kept

@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import prod, tanh
 
-from .base import Case, Method, Outcome, every, interval_for
+from .base import Case, Outcome, Scheduled
 from .weighted import Weighted
 
 
-class ResilPhase(Method):
+@dataclass(eq=False)
+class ResilPhase(Scheduled):
     """The residual of the whole stack through the last `order` + 1 full stages.
 
-    Full at the first `warm_up` stages and every N-th after them; the last is not forced. Defaults
-    as in the authors' code for FLUX (N = 6 there), with its "balanced" phase.
+    Defaults as in the authors' code for FLUX (N = 6 there), with its "balanced" phase.
     """
 
     name = "ResilPhase"
-
-    def __init__(
-        self,
-        interval: int | None = None,
-        order: int = 1,
-        alpha: float = 0.55,
-        warm_up: int = 3,
-    ):
-        self.interval, self.order, self.alpha, self.warm_up = interval, order, alpha, warm_up
+    order: int = 1
+    alpha: float = 0.55
 
     def run(self, case: Case, budget: int) -> Outcome:
-        steps = case.grid().steps
-        interval = self.interval or interval_for(budget, steps, self.warm_up)
-        stages = every(interval, steps, self.warm_up)
         weights = partial(phase_weights, alpha=self.alpha)
-        return Weighted(case, stages, weights, keep=self.order + 1).run()
+        return Weighted(case, self.stages(case, budget), weights, keep=self.order + 1).run()
 
 
 def phase_weights(anchors: Sequence[int], n: int, alpha: float = 0.55) -> list[float]:

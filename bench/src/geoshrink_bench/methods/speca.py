@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -14,6 +14,7 @@ from .taylorseer import Forecast, TaylorSeer
 from .tuning import Thresholded
 
 
+@dataclass(eq=False)
 class SpeCa(Thresholded):
     """As in the authors' code for FLUX, in stages i of T (not in σ):
 
@@ -32,17 +33,11 @@ class SpeCa(Thresholded):
 
     name = "SpeCa"
     reach = 0.0, 1000.0
-
-    def __init__(
-        self,
-        threshold: float = 7.0,
-        decay: float = 0.3,
-        least: int = 2,
-        most: int = 8,
-        order: int = 2,
-    ):
-        self.threshold, self.decay = threshold, decay
-        self.least, self.most, self.order = least, most, order
+    threshold: float = 7.0
+    decay: float = 0.3
+    least: int = 2
+    most: int = 8
+    order: int = 2
 
     def run(self, case: Case, budget: int) -> Outcome:
         return Draft(case, self).run()
@@ -69,10 +64,10 @@ class Draft(Forecast):
         self.drafts += branch == 0
         return super().predict(branch, args)
 
-    def call(self, branch: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    def call(self, i: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         if self.real:
             return forward(*args, **kwargs)
-        return super().call(branch, forward, args, kwargs)
+        return super().call(i, forward, args, kwargs)
 
     def last(self, _: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """The last block: as drafted, and to verify it also for real."""
@@ -88,7 +83,9 @@ class Draft(Forecast):
             self.error = float(((draft - truth).abs() / ((truth - x).abs() + 1e-10)).mean())
         return output
 
+    def partial(self) -> float:
+        return self.verified / len(self.stack.blocks)
+
     def run(self) -> Outcome:
         with intercepted([self.stack.blocks[-1]], self.last):
-            outcome = super().run()
-        return dataclasses.replace(outcome, partial=self.verified / len(self.stack.blocks))
+            return super().run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.polynomial.chebyshev import chebvander
@@ -13,6 +14,7 @@ from .weighted import Weighted
 TRIED = (0.75, 3.0)  # the authors' α: 14 and 10 runs of 50
 
 
+@dataclass(eq=False)
 class Spectrum(Method):
     """The streams after the last block, w·(ridge Chebyshev fit) + (1 − w)·(line through two).
 
@@ -23,18 +25,12 @@ class Spectrum(Method):
     """
 
     name = "Spectrum"
-
-    def __init__(
-        self,
-        alpha: float | None = None,
-        window: float = 2,
-        w: float = 0.5,
-        degree: int = 4,
-        ridge: float = 0.1,
-        warm_up: int = 5,
-    ):
-        self.alpha, self.window, self.warm_up = alpha, window, warm_up
-        self.w, self.degree, self.ridge = w, degree, ridge
+    alpha: float | None = None
+    window: float = 2
+    w: float = 0.5
+    degree: int = 4
+    ridge: float = 0.1
+    warm_up: int = 5
 
     def run(self, case: Case, budget: int) -> Outcome:
         steps = case.grid().steps

@@ -6,7 +6,7 @@ adds to them the outputs of its branches (attention, MLP), which the block itsel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -86,7 +86,7 @@ def joint_stack(network: Any, tokens_first: bool) -> Stack:
 
 
 @contextmanager
-def intercepted(modules: list[nn.Module], handler: Handler) -> Iterator[None]:
+def intercepted(modules: Iterable[nn.Module], handler: Handler) -> Iterator[None]:
     """Inside, the call of modules[i] is handler(i, its own forward, args, kwargs)."""
     with ExitStack() as patches:
         for i, module in enumerate(modules):

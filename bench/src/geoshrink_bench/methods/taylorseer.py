@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from math import factorial
-from typing import Any
 
 from torch import Tensor
 
-from geoshrink.outputs import flatten
-
-from .base import Case, Method, Outcome, Session, bytes_of, every, interval_for
+from .base import Case, Outcome, Scheduled, Session
 from .caching import BranchSession
-from .stack import intercepted
+from .output import OutputSession, Parts
 
 Weight = Callable[[int, int], float]
 
 
-class TaylorSeer(Method):
+@dataclass(eq=False)
+class TaylorSeer(Scheduled):
     """Every branch's output k stages after the last full one is Σ_j D_j·k^j/j!, gated anew.
 
-    Full at the first `warm_up` stages and every N-th after them; the last is not forced. Order 1
-    and three stages of warm-up as in the authors' code for FLUX (N = 6 there).
+    Order 1 and three stages of warm-up as in the authors' code for FLUX (N = 6 there).
     """
 
     name = "TaylorSeer"
-
-    def __init__(self, interval: int | None = None, order: int = 1, warm_up: int = 3):
-        self.interval, self.order, self.warm_up = interval, order, warm_up
+    order: int = 1
 
     def weight(self, j: int, k: int) -> float:
         return k**j / factorial(j)
@@ -40,11 +36,10 @@ class TaylorSeer(Method):
         return Forecast(case, stages, self.series)
 
     def run(self, case: Case, budget: int) -> Outcome:
-        steps = case.grid().steps
-        interval = self.interval or interval_for(budget, steps, self.warm_up)
-        return self.session(case, every(interval, steps, self.warm_up)).run()
+        return self.session(case, self.stages(case, budget)).run()
 
 
+@dataclass(eq=False)
 class TaylorSeerLite(TaylorSeer):
     """The same series on the network's output alone, both branches of guidance in it.
 
@@ -53,9 +48,7 @@ class TaylorSeerLite(TaylorSeer):
     """
 
     name = "TaylorSeer-Lite"
-
-    def __init__(self, interval: int | None = None, order: int = 2, warm_up: int = 3):
-        super().__init__(interval, order, warm_up)
+    order: int = 2
 
     def session(self, case: Case, stages: list[int]) -> Session:
         return OutputForecast(case, stages, self.series)
@@ -89,45 +82,35 @@ class Series:
 class Forecast(BranchSession):
     """One series for every branch."""
 
-    def __init__(self, case: Case, stages: list[int], series: Callable[[], Series]):
-        super().__init__(case)
-        self.stages = frozenset(stages)
+    def __init__(self, case: Case, stages: Iterable[int], series: Callable[[], Series]):
+        super().__init__(case, stages)
         self.series = defaultdict[int, Series](series)
-
-    def decide(self) -> bool:
-        return self.stage in self.stages
 
     def observe(self, branch: int, output: Tensor) -> None:
         self.series[branch].add(self.stage, output)
         if branch == len(self.modules) - 1:
-            self.held = max(self.held, bytes_of(*(s.terms for s in self.series.values())))
+            self.keeps(*(s.terms for s in self.series.values()))
 
     def predict(self, branch: int, args: tuple) -> Tensor:
         return self.series[branch].at(self.stage)
 
 
-class OutputForecast(Session):
+class OutputForecast(OutputSession):
     """One series for every part of the network's output; at a skipped stage nothing runs."""
 
-    def __init__(self, case: Case, stages: list[int], series: Callable[[], Series]):
-        super().__init__(case)
-        self.stages, self.make = frozenset(stages), series
-        self.series, self.shapes = list[Series](), list[Any]()
+    guided = False
 
-    def call(self, _: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-        shapes = [x.shape for x in flatten(args[0])[0]]
-        if self.stage not in self.stages and shapes == self.shapes:
-            return self.unflatten([s.at(self.stage) for s in self.series])
-        output = forward(*args, **kwargs)
-        parts, self.unflatten = flatten(output)
-        self.series = self.series or [self.make() for _ in parts]
-        for series, part in zip(self.series, parts):
-            series.add(self.stage, part)
-        self.shapes = shapes
-        self.evaluated.append(self.stage)
-        self.held = max(self.held, bytes_of(*(s.terms for s in self.series)))
-        return output
+    def __init__(self, case: Case, stages: Iterable[int], series: Callable[[], Series]):
+        super().__init__(case, stages)
+        self.make, self.regimes = series, frozenset()  # the authors force no stage
 
-    def run(self) -> Outcome:
-        with intercepted([self.case.network], self.call):
-            return super().run()
+    def forget(self) -> None:
+        self.series = defaultdict[int, Series](self.make)
+
+    def observe(self, x: Parts, output: Parts) -> None:
+        for i, part in enumerate(output):
+            self.series[i].add(self.stage, part)
+        self.keeps(*(s.terms for s in self.series.values()))
+
+    def predict(self, x: Parts) -> Parts:
+        return [s.at(self.stage) for s in self.series.values()]

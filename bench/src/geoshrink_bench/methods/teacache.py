@@ -10,7 +10,8 @@ p, of degree 4, turns a change of m into one of the model's output: it is fitted
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,16 @@ from torch import Tensor
 
 from geoshrink.outputs import flatten
 
-from .base import Case, Method, Outcome, rows
+from .base import Case, Outcome, rows
 from .residual import LastResidual, relative_change
 from .stack import Streams
-from .tuning import tuned
+from .tuning import Thresholded
 
 IDENTITY = (1.0, 0.0)
 
 
-class TeaCache(Method):
+@dataclass(eq=False)
+class TeaCache(Thresholded):
     """The rule of the authors' code, with the threshold of theirs for FLUX.
 
     The first and the last stage are full; m_{i−1} is of the stage before, full or not; the whole
@@ -36,20 +38,13 @@ class TeaCache(Method):
     coefficients    of p, highest power first, from `calibrate`; without them p(d) = d
     """
 
-    adaptive = True
+    reach = 0.0, None
+    threshold: float = 0.6
+    coefficients: Sequence[float] | None = None
 
-    def __init__(self, threshold: float = 0.6, coefficients: Sequence[float] | None = None):
-        self.threshold, self.coefficients = threshold, coefficients
-        self.calibrated = coefficients is not None
+    def __post_init__(self) -> None:
+        self.calibrated = self.coefficients is not None
         self.name = "TeaCache" if self.calibrated else "TeaCache (uncalibrated)"
-
-    @classmethod
-    def tune(
-        cls, cases: Sequence[Case], budget: int, coefficients: Sequence[float] | None = None
-    ) -> TeaCache:
-        """With the threshold that keeps the budget on these cases."""
-        high = float(cases[0].grid().steps)
-        return cls(tuned(lambda t: cls(t, coefficients), cases, budget, 0.0, high), coefficients)
 
     def run(self, case: Case, budget: int) -> Outcome:
         return Modulated(case, self.threshold, self.coefficients or IDENTITY).run()
@@ -59,11 +54,12 @@ class Modulated(LastResidual):
     def __init__(self, case: Case, threshold: float, coefficients: Sequence[float]):
         super().__init__(case)
         self.threshold, self.coefficients = threshold, coefficients
-        self.sum = 0.0
+        self.sum, self.change = 0.0, math.nan
 
     def decide(self, streams: Streams, args: tuple, kwargs: dict) -> bool:
         before, self.probe = self.probe, modulated(self.stack.blocks[0], args, kwargs)
-        self.sum += float(np.polyval(self.coefficients, relative_change(self.probe, before)))
+        self.change = relative_change(self.probe, before)
+        self.sum += float(np.polyval(self.coefficients, self.change))
         if self.sum < self.threshold and self.stage < self.steps - 1:
             return False
         self.sum = 0.0
@@ -80,52 +76,33 @@ def modulated(block: Any, args: tuple, kwargs: dict) -> Tensor:
     return block.norm1(h) * (1 + scale) + shift
 
 
-def calibrate(cases: Sequence[Case], of: str = "output", degree: int = 4) -> tuple[float, ...]:
-    """The coefficients of p: least squares over all stages of full runs of the cases.
-
-    of    "output", the network's, as the authors say; or "residual", what is reused
-    """
-    sessions = [Changes(case, of) for case in cases]
+def calibrate(cases: Sequence[Case], degree: int = 4) -> tuple[float, ...]:
+    """The coefficients of p: least squares over all stages of full runs of the cases."""
+    sessions = [Changes(case) for case in cases]
     for session in sessions:
         session.run()
     x, y = np.array([pair for session in sessions for pair in session.pairs]).T
     return tuple(float(c) for c in np.polyfit(x, y, degree))
 
 
-class Changes(LastResidual):
-    """A full run that notes d_i and the relative change of the output, or of the residual."""
+class Changes(Modulated):
+    """A full run that notes d_i and the relative change of the network's output."""
 
-    def __init__(self, case: Case, of: str):
-        super().__init__(case)
-        if of not in ("output", "residual"):
-            raise ValueError(f"of must be 'output' or 'residual', got {of!r}")
-        self.of = of
+    def __init__(self, case: Case):
+        super().__init__(case, threshold=0.0, coefficients=IDENTITY)
+        self.modules = (*self.stack.blocks, case.network)
         self.last: Tensor | None = None
-        self.d = math.nan
         self.pairs: list[tuple[float, float]] = []
 
-    def decide(self, streams: Streams, args: tuple, kwargs: dict) -> bool:
-        before, self.probe = self.probe, modulated(self.stack.blocks[0], args, kwargs)
-        self.d = relative_change(self.probe, before)
-        return True
-
-    def observe(self, residual: Streams) -> None:
-        if self.of == "residual":
-            self.note(residual[0])
-
-    def note(self, value: Tensor) -> None:
-        if not math.isnan(self.d):
-            self.pairs.append((self.d, relative_change(value, self.last)))
+    def call(self, i: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        if i < len(self.stack.blocks):
+            return super().call(i, forward, args, kwargs)
+        output = forward(*args, **kwargs)
+        value = joined(output)
+        if not math.isnan(self.change):
+            self.pairs.append((self.change, relative_change(value, self.last)))
         self.last = value
-
-    def run(self) -> Outcome:
-        if self.of == "residual":
-            return super().run()
-        hook = self.case.network.register_forward_hook(lambda _, args, out: self.note(joined(out)))
-        try:
-            return super().run()
-        finally:
-            hook.remove()
+        return output
 
 
 def joined(output: Any) -> Tensor:

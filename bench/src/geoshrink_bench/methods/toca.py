@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,15 +11,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..zoo.network import Trunk
-from .base import Case, Method, Outcome, bytes_of, every, interval_for
+from .base import Case, Outcome, Scheduled, every
 from .caching import BranchSession
 from .toca_blocks import mlps_of, multiplications
 
 
-class ToCa(Method):
-    """As in the authors' code for FLUX: stages 0, 1, 2 in full, then every N-th; last not forced.
+@dataclass(eq=False)
+class ToCa(Scheduled):
+    """As in the authors' code for FLUX.
 
-    Between, attention is reused (gated anew), and in block l the MLP runs for the share
+    Between full stages, attention is reused (gated anew), and in block l the MLP runs for the share
 
         fresh · blocks · (1.5 − l / (L − 1))
 
@@ -40,35 +41,26 @@ class ToCa(Method):
     """
 
     name = "ToCa"
+    fresh: float = 0.1
+    staleness: float = 0.25
+    scores: str | None = None
+    blocks: float = 1.6
 
-    def __init__(
-        self,
-        interval: int | None = None,
-        fresh: float = 0.1,
-        staleness: float = 0.25,
-        scores: str | None = None,
-        blocks: float = 1.6,
-        warm_up: int = 3,
-    ):
-        if scores not in (None, "attention", "random"):
-            raise ValueError(f'scores are "attention" or "random", not {scores!r}')
-        self.interval, self.fresh, self.staleness = interval, fresh, staleness
-        self.scores, self.blocks, self.warm_up = scores, blocks, warm_up
+    def __post_init__(self) -> None:
+        if self.scores not in (None, "attention", "random"):
+            raise ValueError(f'scores are "attention" or "random", not {self.scores!r}')
 
     def run(self, case: Case, budget: int) -> Outcome:
-        steps = case.grid().steps
-        interval = self.interval or interval_for(budget, steps, self.warm_up)
-        return Tokens(case, self, interval).run()
+        return Tokens(case, self, self.gap(case, budget)).run()
 
 
 class Tokens(BranchSession):
     """Ages and scores go by the number of an MLP, what is kept and what it costs by a branch's."""
 
     def __init__(self, case: Case, method: ToCa, interval: int):
-        super().__init__(case)
+        super().__init__(case, every(interval, case.grid().steps, method.warm_up))
         self.method, self.interval = method, interval
         self.scores = scores_in(case.network, method.scores)
-        self.stages = frozenset(every(interval, self.steps, method.warm_up))
         self.random = torch.Generator().manual_seed(0)
         self.mlps = mlps_of(self.stack, method.blocks)
         self.enter = {mlp.enter: i for i, mlp in enumerate(self.mlps)}
@@ -78,19 +70,16 @@ class Tokens(BranchSession):
         self.mass: dict[int, Tensor] = {}
         self.age: dict[int, Tensor] = {}
         self.cost: dict[int, int] = {}
-        self.partial = 0.0
+        self.ran = 0.0  # at skipped stages, in whole runs
 
-    def decide(self) -> bool:
-        return self.stage in self.stages
-
-    def call(self, branch: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    def call(self, i: int, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         self.forward, self.args = forward, args
-        output = super().call(branch, forward, args, kwargs)
+        output = super().call(i, forward, args, kwargs)
         if self.full:
             x = args[0] if args else kwargs["hidden_states"]
             text = kwargs.get("encoder_hidden_states")
-            attends = branch not in self.enter and branch not in self.leave
-            self.cost[branch] = multiplications(self.modules[branch], x, text, attends)
+            attends = i not in self.enter and i not in self.leave
+            self.cost[i] = multiplications(self.modules[i], x, text, attends)
         return output
 
     def observe(self, branch: int, output: Tensor) -> None:
@@ -105,8 +94,7 @@ class Tokens(BranchSession):
             branch, output = module, torch.cat([self.kept[module], output], 1)
         self.kept[branch] = output
         if module == len(self.modules) - 1:
-            parts = (self.kept, self.mass, self.age)
-            self.held = max(self.held, bytes_of(*(t for part in parts for t in part.values())))
+            self.keeps(*self.kept.values(), *self.mass.values(), *self.age.values())
 
     def predict(self, branch: int, args: tuple) -> Tensor:
         module = branch % len(self.modules)
@@ -132,7 +120,7 @@ class Tokens(BranchSession):
         count = int(self.share(mlp) * tokens)
         chosen = self.score(mlp).argsort(-1, descending=True)[:, :count]
         self.age[mlp] = (self.age[mlp] + 1).scatter(1, chosen, 0)
-        self.partial += count / tokens * self.work(mlp) / len(self.stack.blocks)
+        self.ran += count / tokens * self.work(mlp) / len(self.stack.blocks)
         return chosen
 
     def share(self, mlp: int) -> float:
@@ -156,8 +144,8 @@ class Tokens(BranchSession):
         mean = sum(self.cost.values()) / len(self.stack.blocks)
         return sum(self.cost[branch] for branch in branches) / mean
 
-    def run(self) -> Outcome:
-        return dataclasses.replace(super().run(), partial=self.partial)
+    def partial(self) -> float:
+        return self.ran
 
 
 def scores_in(network: nn.Module, asked: str | None) -> str:

@@ -7,23 +7,21 @@ warm-up is the one of WARM_UPS that comes nearest to the full runs. GeoShrink ha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 
 from geoshrink.checks import whole
 from geoshrink.outputs import flatten
 
-from .base import SLACK, Case, Method, Outcome, rows
+from .base import SLACK, Case, Method, rows
 
 Kind = TypeVar("Kind", bound="Thresholded")
 TUNED = "tuned"  # in the place of a warm-up
 WARM_UPS = (1, 2, 3, 5, 8)  # stages
-
-
-def full_runs(outcome: Outcome) -> float:
-    return len(outcome.evaluated)
+ROUNDS = 20
 
 
 def tuned(
@@ -32,22 +30,21 @@ def tuned(
     budget: int,
     low: float,
     high: float,
-    cost: Callable[[Outcome], float] = full_runs,
-    rounds: int = 20,
 ) -> float:
-    """The threshold in [low, high] whose mean cost over the cases is nearest to the budget.
+    """The threshold in [low, high] that makes, on average over the cases, the runs nearest to the
+    budget.
 
-    More threshold means fewer runs: halve the range until a threshold meets the budget, or `rounds`
+    More threshold means fewer runs: halve the range until a threshold meets the budget, or ROUNDS
     times; of two equally near, the one within the budget. The cases must not be those compared;
     they remember what was run on them, for the next budget.
     """
 
     def mean(threshold: float) -> float:
         method = make(threshold)
-        name = f"{type(method).__name__}, {vars(method)}, {cost.__qualname__}"
+        name = f"{type(method).__name__}, {vars(method)}"
         for case in cases:
             if name not in case.costs:
-                case.costs[name] = cost(method.run(case, budget))
+                case.costs[name] = len(method.run(case, budget).evaluated)
         return sum(case.costs[name] for case in cases) / len(cases)
 
     whole(budget, "budget")
@@ -60,7 +57,7 @@ def tuned(
             f"they make {seen[high]:g} to {seen[low]:g} runs on average"
         )
     a, b = low, high
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         if budget in seen.values():
             break
         middle = (a + b) / 2
@@ -104,23 +101,19 @@ def distance(x: Any, full: Any) -> float:
     return float(logs.mean().nan_to_num(torch.inf))
 
 
+@dataclass(eq=False)
 class Thresholded(Method):
-    """A method whose first argument is a threshold, somewhere within `reach`."""
+    """A method with a threshold, somewhere within `reach`; None is the number of stages."""
 
     adaptive = True
-    reach = 0.0, 1.0
-
-    def __init__(self, threshold: float):
-        self.threshold = threshold
+    reach: ClassVar[tuple[float, float | None]] = 0.0, 1.0
+    threshold: float
 
     @classmethod
-    def tune(
-        cls: type[Kind],
-        cases: Sequence[Case],
-        budget: int,
-        cost: Callable[[Outcome], float] = full_runs,
-        **settings: Any,
-    ) -> Kind:
+    def tune(cls: type[Kind], cases: Sequence[Case], budget: int, **settings: Any) -> Kind:
         """With the threshold that keeps the budget on cases that are not compared."""
+        low, high = cls.reach
+        most = float(cases[0].grid().steps) if high is None else high
         make = partial(cls, **settings)
-        return make(tuned(make, cases, budget, *cls.reach, cost))
+        found = tuned(lambda t: make(threshold=t), cases, budget, low, most)
+        return make(threshold=found)

@@ -6,15 +6,18 @@ that of the last, and x is the current one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from geoshrink.grid import Grid
 
-from .base import Case, Method, Outcome, bytes_of, every, rows
+from .base import Case, Method, Outcome, every, rows
 from .output import OutputSession, Parts
 
 
+@dataclass(eq=False)
 class VDE(Method):
     """Before guidance, branch by branch and sample by sample, as in the authors' code.
 
@@ -25,9 +28,8 @@ class VDE(Method):
     """
 
     name = "VDE"
-
-    def __init__(self, interval: int | None = None, warm_up: int = 7):
-        self.interval, self.warm_up = interval, warm_up
+    interval: int | None = None
+    warm_up: int = 7
 
     def run(self, case: Case, budget: int) -> Outcome:
         grid = case.grid()
@@ -50,23 +52,16 @@ def full_stages(interval: int, warm_up: int, grid: Grid) -> list[int]:
 class Decomposed(OutputSession):
     guided = False
 
-    def __init__(self, case: Case, stages: list[int]):
-        super().__init__(case)
-        self.stages = frozenset(stages)
-
     def forget(self) -> None:
         # (stage, (a, b) of each part) of the last two full stages, and u of each part at the last
         self.anchors: list[tuple[int, list[tuple[Tensor, Tensor]]]] = []
         self.across: Parts = []
 
-    def decide(self, x: Parts) -> bool:
-        return self.stage in self.stages
-
     def observe(self, x: Parts, output: Parts) -> None:
         split = [decompose(part, v) for part, v in zip(x, output)]
         self.anchors = [*self.anchors[-1:], (self.stage, [(a, b) for a, b, _ in split])]
         self.across = [u for _, _, u in split]
-        self.held = max(self.held, bytes_of(self.across, *(pairs for _, pairs in self.anchors)))
+        self.keeps(self.across, *(pairs for _, pairs in self.anchors))
 
     def predict(self, x: Parts) -> Parts:
         return [self.part(i, part) for i, part in enumerate(x)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .base import Case, bytes_of
+from .base import Case
 from .caching import StackSession
 from .stack import Streams
 
@@ -26,21 +26,20 @@ class Weighted(StackSession):
         keep: int | None = None,
         feature: bool = False,
     ):
-        super().__init__(case)
-        self.stages, self.weights, self.keep = frozenset(stages), weights, keep or self.steps
-        self.feature = feature
+        super().__init__(case, stages)
+        self.weights, self.keep, self.feature = weights, keep or self.steps, feature
         self.kept: list[tuple[int, Streams]] = []
 
     def decide(self, streams: Streams, args: tuple, kwargs: dict) -> bool:
         if self.feature:
             self.begin = tuple(s.new_zeros(()) for s in streams)  # R = out − 0
-        return self.stage in self.stages
+        return super().decide(streams, args, kwargs)
 
     def observe(self, residual: Streams) -> None:
         shapes = [r.shape for r in residual]
         same = [(n, kept) for n, kept in self.kept if [k.shape for k in kept] == shapes]
         self.kept = [*same, (self.stage, residual)][-self.keep :]
-        self.held = max(self.held, bytes_of(*(kept for _, kept in self.kept)))
+        self.keeps(*(kept for _, kept in self.kept))
 
     def predict(self) -> Streams:
         weights = self.weights([n for n, _ in self.kept], self.stage)
