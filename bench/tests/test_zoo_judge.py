@@ -69,17 +69,21 @@ def test_weights_come_back_and_damage_is_noticed(learnt, tmp_path):
 
 def test_every_kind_of_values_is_seen():
     """A clip is judged by all its frames, a waveform by its spectrum."""
-    model = Classifier(["a", "b"], 3, (8, 8)).eval()
+    model = Classifier(Clips(), ["a", "b"], 3, (8, 8)).eval()
+    still = Classifier(Pictures(), ["a", "b"], 3, (8, 8)).eval()
+    still.load_state_dict(model.state_dict())
     clip = torch.rand(2, 3, 4, 16, 16)
-    frames = torch.stack([model.features(clip[:, :, t]) for t in range(4)])
+    frames = torch.stack([still.features(clip[:, :, t]) for t in range(4)])
     torch.testing.assert_close(model.features(clip), frames.mean(0))
     wave = torch.sin(2 * torch.pi * 1000 * torch.arange(SAMPLES) / 8000)
-    spectrum = classifying.spectrogram(wave[None])[0]
+    spectrum = Sound().views(wave[None])[0, 0, 0]
     assert spectrum[:, 20].argmax() == 1000 / (8000 / 256)
     for modality, shape in ((Clips(), (3, 4, 8, 8)), (Sound(), (1, SAMPLES))):
         values = modality.values(torch.randn(2, *shape), {})
         channels = 3 if values.ndim == 5 else 1
-        assert Classifier(["a", "b"], channels, (4,))(values).shape == (2, 2)
+        assert Classifier(modality, ["a", "b"], channels, (4,))(values).shape == (2, 2)
+    with pytest.raises(NotImplementedError, match="no classifier of Motion"):
+        Motion().views(clip)
 
 
 def arm(stretch=0.0, rise=0.0, frames=20):
@@ -148,7 +152,7 @@ def test_meshes_that_are_whole_are_counted():
 def test_fruit_is_judged_from_end_to_end(tmp_path, capsys):
     """By a classifier that always says the first class: one of the two asked for is that."""
     classes = load("fruit").classes
-    biased = Classifier(classes, 3, (4,)).eval()
+    biased = Classifier(Pictures(), classes, 3, (4,)).eval()
     biased.head.bias.data[0] = 100.0
     biased.facts = dict(classes=classes, channels=3, widths=(4,), held_out_accuracy=0.8)
     classifying.save_classifier(biased, "fruit", tmp_path)

@@ -32,12 +32,14 @@ class Classifier(nn.Module):
     """features(values) of a convolutional trunk, averaged over place and view; logits from them.
 
     values are in natural units, as model.values(x) gives them; a view is a frame, a picture or a
-    spectrogram.
+    spectrogram, as the modality says.
     """
 
-    def __init__(self, classes: list[str], channels: int, widths: tuple[int, ...]):
+    def __init__(
+        self, modality: Modality, classes: list[str], channels: int, widths: tuple[int, ...]
+    ):
         super().__init__()
-        self.classes = classes
+        self.modality, self.classes = modality, classes
         self.facts: dict[str, Any] = {}
         layers: list[nn.Module] = []
         for before, width in zip((channels, *widths), widths):
@@ -52,7 +54,7 @@ class Classifier(nn.Module):
         return self.facts["held_out_accuracy"]
 
     def features(self, values: Tensor) -> Tensor:
-        views = views_of(values)
+        views = self.modality.views(values)
         seen = self.trunk(views.flatten(0, 1)).mean((2, 3))
         return seen.unflatten(0, views.shape[:2]).mean(1)
 
@@ -63,21 +65,6 @@ class Classifier(nn.Module):
     def predict(self, values: Tensor) -> list[str]:
         """The name of the likeliest class of each."""
         return [self.classes[i] for i in self(values).argmax(1).tolist()]
-
-
-def views_of(values: Tensor) -> Tensor:
-    """(batch, views, channels, height, width) of waveforms, pictures or clips."""
-    if values.ndim == 2:
-        return spectrogram(values)[:, None, None]
-    centred = 2 * values - 1
-    return centred[:, None] if values.ndim == 4 else centred.transpose(1, 2)
-
-
-def spectrogram(waves: Tensor, size: int = 256) -> Tensor:
-    """log(0.03 + |STFT|), (batch, frequencies, times): what is very quiet counts as silence."""
-    window = torch.hann_window(size, device=waves.device)
-    spectrum = torch.stft(waves.float(), size, size // 2, window=window, return_complex=True)
-    return (0.03 + spectrum.abs()).log()
 
 
 @dataclass(frozen=True)
@@ -144,7 +131,7 @@ def train(task: Task, data: Data, epochs: int | None = None, seed: int = 0) -> C
     device = data.labels.device
     gpu = device.type == "cuda"
     seen, held_out = split(len(data.labels), device)
-    model = Classifier(data.classes, task.channels, task.widths).to(device)
+    model = Classifier(task.modality, data.classes, task.channels, task.widths).to(device)
     epochs = task.epochs if epochs is None else epochs
     steps = epochs * -(-len(seen) // task.batch)
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.02)
@@ -187,7 +174,8 @@ def load_classifier(
 ) -> Classifier:
     """The classifier of TASKS[name], its weights checked against their recorded hash."""
     tensors, facts, _ = read(f"{name}-classifier", folder)
-    model = Classifier(facts["classes"], facts["channels"], tuple(facts["widths"]))
+    shape = facts["channels"], tuple(facts["widths"])
+    model = Classifier(TASKS[name].modality, facts["classes"], *shape)
     model.load_state_dict(tensors)
     model.facts = facts
     return model.float().to(device).eval().requires_grad_(False)

@@ -55,17 +55,7 @@ class Model:
 
     def labels(self, labels: Sequence[int | str]) -> Tensor:
         """Class numbers from numbers or names."""
-        numbers = []
-        for label in labels:
-            if label in self.classes:
-                label = self.classes.index(label)  # type: ignore[arg-type]
-            if not isinstance(label, int) or not 0 <= label < len(self.classes):
-                raise ValueError(
-                    f"{self.name} knows no class {label!r}; it has {len(self.classes)}, such as "
-                    f"{', '.join(map(repr, self.classes[:3]))} (see model.classes)"
-                )
-            numbers.append(label)
-        return torch.tensor(numbers, device=self.device)
+        return torch.tensor(class_numbers(labels, self.classes, self.name), device=self.device)
 
     def velocity(
         self,
@@ -234,6 +224,25 @@ def load(name: str, device: str | torch.device = "cpu", folder: str | Path | Non
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
     network = network.to(device).eval().requires_grad_(False)
     return Model(recipe, network, facts, text, autoencoder)
+
+
+def class_numbers(
+    labels: Sequence[int | str], classes: list[str], whose: str, count: int | None = None
+) -> list[int]:
+    """From numbers or names; `whose` classes they are is said where one is unknown.
+
+    count   of the classes, where not all have names
+    """
+    numbers, count = [], len(classes) if count is None else count
+    for label in labels:
+        number = classes.index(label) if label in classes else label  # type: ignore[arg-type]
+        if not isinstance(number, int) or not 0 <= number < count:
+            raise ValueError(
+                f"{whose} knows no class {label!r}; it has {count}, such as "
+                f"{', '.join(map(repr, classes[:3]))} (see its classes)"
+            )
+        numbers.append(number)
+    return numbers
 
 
 def joined(parts: Sequence[Any]) -> Any:

@@ -87,9 +87,11 @@ class Block(nn.Module):
 class Trunk(nn.Module):
     """The blocks, and what conditions them: σ and a class; `spread` says which σ a token has."""
 
-    def __init__(self, classes: int, width: int, depth: int, heads: int, condition: int):
+    def __init__(
+        self, classes: int, width: int = 256, depth: int = 6, heads: int = 4, condition: int = 96
+    ):
         super().__init__()
-        self.classes = classes
+        self.classes, self.width = classes, width
         self.label = nn.Embedding(classes + 1, condition)
         self.time = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, condition))
         self.blocks = nn.ModuleList(Block(width, heads, condition) for _ in range(depth))
@@ -119,21 +121,12 @@ class DiT(Trunk):
     padding: padding is not looked at, and its output is zero.
     """
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        patch: Sequence[int],
-        classes: int,
-        width: int = 256,
-        depth: int = 6,
-        heads: int = 4,
-        condition: int = 96,
-    ):
-        super().__init__(classes, width, depth, heads, condition)
+    def __init__(self, shape: Sequence[int], patch: Sequence[int], classes: int, **size: int):
+        super().__init__(classes, **size)
         self.patcher = Patcher(shape, patch)
-        self.embed = nn.Linear(self.patcher.features, width)
-        self.position = nn.Parameter(0.02 * torch.randn(self.patcher.tokens, width))
-        self.head = zeroed(nn.Linear(width, self.patcher.features))
+        self.embed = nn.Linear(self.patcher.features, self.width)
+        self.position = nn.Parameter(0.02 * torch.randn(self.patcher.tokens, self.width))
+        self.head = zeroed(nn.Linear(self.width, self.patcher.features))
 
     def forward(
         self, x: Tensor, sigma: Tensor, label: Tensor, length: Tensor | None = None
@@ -161,12 +154,10 @@ class JointDiT(Trunk):
         shapes: Sequence[Sequence[int]],
         patches: Sequence[Sequence[int]],
         classes: int,
-        width: int = 256,
-        depth: int = 6,
-        heads: int = 4,
-        condition: int = 96,
+        **size: int,
     ):
-        super().__init__(classes, width, depth, heads, condition)
+        super().__init__(classes, **size)
+        width = self.width
         patchers = [Patcher(*pair) for pair in zip(shapes, patches)]
         self.patchers = nn.ModuleList(patchers)
         self.sizes = [p.tokens for p in patchers]

@@ -21,7 +21,7 @@ from geoshrink.hosts import Host, diffusers, register_host
 
 from .modalities.pictures import Pictures, picture_of
 from .modalities.sound import Sound
-from .model import Model, load
+from .model import Model, class_numbers, load
 from .network import DiT, JointDiT
 from .schedulers import as_scheduler, set_timesteps
 from .schedulers import flow_scheduler as flow_scheduler
@@ -59,7 +59,8 @@ class FruitTransformer(ModelMixin, ConfigMixin):
         condition: int = 96,
     ):
         super().__init__()
-        self.network = DiT(shape, patch, classes, width, depth, heads, condition)
+        size = dict(width=width, depth=depth, heads=heads, condition=condition)
+        self.network = DiT(shape, patch, classes, **size)
 
     def forward(
         self, hidden_states: Tensor, timestep: Tensor, class_labels: Tensor
@@ -82,7 +83,8 @@ class DigitsTransformer(ModelMixin, ConfigMixin):
         condition: int = 96,
     ):
         super().__init__()
-        self.network = JointDiT(shapes, patches, classes, width, depth, heads, condition)
+        size = dict(width=width, depth=depth, heads=heads, condition=condition)
+        self.network = JointDiT(shapes, patches, classes, **size)
 
     def forward(
         self,
@@ -100,14 +102,9 @@ class DigitsTransformer(ModelMixin, ConfigMixin):
 
 
 @dataclass
-class FruitOutput(BaseOutput):
+class ZooOutput(BaseOutput):
     images: Any  # PIL images, an array (n, height, width, channels), or a tensor
-
-
-@dataclass
-class DigitsOutput(BaseOutput):
-    images: Any
-    audios: Any  # an array or a tensor (n, samples) at 8 kHz; latents are (n, 1, samples)
+    audios: Any = None  # an array or a tensor (n, samples) at 8 kHz; latents are (n, 1, samples)
 
 
 class ZooPipeline(DiffusionPipeline):
@@ -151,16 +148,9 @@ class ZooPipeline(DiffusionPipeline):
 
     def encode_labels(self, labels: int | str | Sequence[int | str]) -> Tensor:
         """Class numbers from numbers or names, after as many "no class" where guidance needs it."""
-        names, none = list(self.config["classes"]), self.transformer.config.classes
-        numbers = []
-        for label in [labels] if isinstance(labels, (int, str)) else labels:
-            number = names.index(label) if label in names else label
-            if not isinstance(number, int) or not 0 <= number < none:
-                raise ValueError(
-                    f"no class {label!r}: give a number below {none}, or one of "
-                    f"{', '.join(map(repr, names[:3]))} … (see pipe.config.classes)"
-                )
-            numbers.append(number)
+        several = [labels] if isinstance(labels, (int, str)) else labels
+        none = self.transformer.config.classes
+        numbers = class_numbers(several, list(self.config["classes"]), "the pipeline", none)
         free = [none] * len(numbers) * self.do_classifier_free_guidance
         return torch.tensor(free + numbers, device=self._execution_device)
 
@@ -255,7 +245,7 @@ class FruitPipeline(ZooPipeline):
         (seen,) = self.denoise(labels, *given)
         images = pictures(seen, output_type)
         self.maybe_free_model_hooks()
-        return FruitOutput(images=images) if return_dict else (images,)
+        return ZooOutput(images=images) if return_dict else (images,)
 
 
 class DigitsPipeline(ZooPipeline):
@@ -297,7 +287,7 @@ class DigitsPipeline(ZooPipeline):
         seen, heard = self.denoise(labels, *given)
         images, audios = pictures(seen, output_type), waves(heard, output_type)
         self.maybe_free_model_hooks()
-        return DigitsOutput(images=images, audios=audios) if return_dict else (images, audios)
+        return ZooOutput(images=images, audios=audios) if return_dict else (images, audios)
 
 
 PIPELINES = {"fruit": FruitPipeline, "digits-av": DigitsPipeline}

@@ -56,49 +56,41 @@ class Recipe:
 LARGE = dict(width=256, depth=6, heads=4, condition=96)
 SMALL = dict(width=192, depth=6, heads=3, condition=96)
 TRAINING = dict(batch=512, rate=5e-4, label_drop=0.1, ema=0.9995, minutes=9.0, compiled=True)
+FRUIT: dict[str, Any] = dict(
+    name="fruit",
+    data="fruits64.npz",
+    modality=Pictures(),
+    classifiers=("fruit",),
+    training=TRAINING,
+)
+PIXELS = dict(shape=(3, 64, 64), patch=(4, 4))
 SPEECH = (1, 8192)
 
 RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe(
-            name="fruit",
-            data="fruits64.npz",
-            modality=Pictures(),
-            classifiers=("fruit",),
-            network=dict(shape=(3, 64, 64), patch=(4, 4), **LARGE),
+            **FRUIT,
+            network=dict(**PIXELS, **LARGE),
             judged_at=dict(steps=50, guidance=3.0, shift=3.0),
-            training=TRAINING,
         ),
         Recipe(
-            name="fruit-epsilon",
-            data="fruits64.npz",
-            modality=Pictures(),
-            classifiers=("fruit",),
-            network=dict(shape=(3, 64, 64), patch=(4, 4), **SMALL),
+            **FRUIT | dict(name="fruit-epsilon"),
+            network=dict(**PIXELS, **SMALL),
             judged_at=dict(steps=50, guidance=3.0, shift=1.0),
-            training=TRAINING,
             prediction="epsilon",
             top=0.94,
         ),
         Recipe(
-            name="fruit-x0",
-            data="fruits64.npz",
-            modality=Pictures(),
-            classifiers=("fruit",),
-            network=dict(shape=(3, 64, 64), patch=(4, 4), **SMALL),
+            **FRUIT | dict(name="fruit-x0"),
+            network=dict(**PIXELS, **SMALL),
             judged_at=dict(steps=50, guidance=3.0, shift=3.0),
-            training=TRAINING,
             prediction="sample",
         ),
         Recipe(
-            name="fruit-latent",
-            data="fruits64.npz",
-            modality=Pictures(),
-            classifiers=("fruit",),
+            **FRUIT | dict(name="fruit-latent", training=TRAINING | dict(batch=1024, rate=7e-4)),
             network=dict(shape=(4, 16, 16), patch=(2, 2), **SMALL),
             judged_at=dict(steps=28, guidance=4.5, shift=3.0),
-            training=TRAINING | dict(batch=1024, rate=7e-4),
             latent=dict(width=64, latent=4),
         ),
         Recipe(

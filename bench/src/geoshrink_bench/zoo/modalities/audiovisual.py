@@ -17,7 +17,7 @@ from torch import Tensor
 from ...metrics.measured import Measured
 from ...metrics.video import PSNR
 from ..drawing import draw_pair
-from .base import Data, Facts
+from .base import Data, Facts, Lengths
 from .pictures import Pictures, picture_of
 from .sound import LEGEND, Sound, Speech, spoken
 
@@ -45,14 +45,12 @@ class Audiovisual(Speech):
         return (pictures[first + drawn][:, None] / 8 - 1, spoken(waves, pick)), None
 
     def values(
-        self, x: Sequence[Tensor], facts: dict[str, Any], lengths: Sequence[int] | None = None
-    ) -> tuple[Tensor, Tensor]:
+        self, x: Sequence[Tensor], facts: Facts, lengths: Lengths = None
+    ) -> tuple[Tensor, ...]:
         """(pictures in [0, 1], waveforms)."""
         return (x[0].float().clamp(-1, 1) + 1) / 2, self.sound.values(x[1], facts)
 
-    def decode(
-        self, x: Sequence[Tensor], facts: dict[str, Any], lengths: Sequence[int] | None
-    ) -> list[Any]:
+    def decode(self, x: Sequence[Tensor], facts: Facts, lengths: Lengths) -> list[Any]:
         """A pair (PIL image, waveform) per sample."""
         pictures = [picture_of(pixels) for pixels in self.values(x, facts)[0]]
         return list(zip(pictures, self.sound.decode(x[1], facts, lengths)))
@@ -76,7 +74,5 @@ class WrittenDigits(Pictures):
     def batch(self, data: Data, pick: Tensor) -> tuple[tuple[Tensor, ...], None]:
         return (data.parts[0][pick],), None
 
-    def values(
-        self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None = None
-    ) -> Tensor:
+    def values(self, x: Tensor, facts: Facts, lengths: Lengths = None) -> Tensor:
         return x / 16

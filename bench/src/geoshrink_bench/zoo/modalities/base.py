@@ -19,6 +19,7 @@ from ..drawing.canvas import encoded
 from .judging import Finding, Samples, recognition
 
 Facts = dict[str, Any]
+Lengths = Sequence[int] | None
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Modality(ABC):
     heard = False  # whether there is something to listen to
     count, columns = 12, 4  # of a contact sheet: samples, and columns of them
     legend = ""
-    sheet_lengths: Sequence[int] | None = None
+    sheet_lengths: Lengths = None
     drawn_with: tuple[str, ...] = ()  # facts that draw() needs
 
     @abstractmethod
@@ -59,10 +60,10 @@ class Modality(ABC):
         """(one tensor per part, the lengths of the samples or None) of the examples `pick`."""
 
     @abstractmethod
-    def values(self, x: Any, facts: Facts, lengths: Sequence[int] | None = None) -> Any: ...
+    def values(self, x: Any, facts: Facts, lengths: Lengths = None) -> Any: ...
 
     @abstractmethod
-    def decode(self, x: Any, facts: Facts, lengths: Sequence[int] | None) -> list[Any]: ...
+    def decode(self, x: Any, facts: Facts, lengths: Lengths) -> list[Any]: ...
 
     @abstractmethod
     def metrics(self) -> list[Measured]:
@@ -76,6 +77,10 @@ class Modality(ABC):
     def medium(self, values: Sequence[Tensor], facts: Facts, length: int | None, alt: str) -> Media:
         """A sample on a page."""
         return Picture(encoded(self.draw(values, facts, length)), alt)
+
+    def views(self, values: Tensor) -> Tensor:
+        """What a classifier looks at: (batch, views, channels, height, width)."""
+        raise NotImplementedError(f"there is no classifier of {type(self).__name__}")
 
     def judge(self, samples: Samples) -> list[Finding]:
         """Whether samples are what was asked for."""

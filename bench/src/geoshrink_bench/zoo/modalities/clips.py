@@ -14,7 +14,7 @@ from geoshrink.page import Animation, Media
 from ...metrics.measured import Measured
 from ...metrics.video import FLICKERING, FRAME_LPIPS, FRAME_SSIM, FVD, PSNR
 from ..drawing import contact_sheet, draw_clip, save_animation
-from .base import Data, Facts, mirrored
+from .base import Data, Facts, Lengths, mirrored
 from .pictures import Pictures, picture_of, read_packed
 
 FPS = 8.0
@@ -34,9 +34,13 @@ class Clips(Pictures):
         x = data.parts[0][pick].float() / 127.5 - 1
         return (mirrored(mirrored(x, -1), 2),), None
 
-    def decode(self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None) -> list[Any]:
+    def decode(self, x: Tensor, facts: Facts, lengths: Lengths) -> list[Any]:
         """A list of PIL images per sample."""
         return [frames_of(clip) for clip in self.values(x, facts)]
+
+    def views(self, values: Tensor) -> Tensor:
+        """Every frame."""
+        return (2 * values - 1).transpose(1, 2)
 
     def metrics(self) -> list[Measured]:
         return list(map(Measured, (PSNR, FRAME_SSIM, FRAME_LPIPS, FVD, FLICKERING)))

@@ -19,7 +19,7 @@ from torch import Tensor
 from ...metrics.measured import Measured
 from ...metrics.motion import ACC_ERR, GLOBAL_MPJPE, MPJPE, RA_MPJPE, ROOT_ERR, VEL_ERR
 from ..drawing import draw_motion
-from .base import Data, Facts, Modality, column
+from .base import Data, Facts, Lengths, Modality, column
 from .judging import RECOGNISED, Finding, Samples
 
 SHORTEST = 24  # frames; clips are cropped to anything from here to their whole
@@ -65,9 +65,7 @@ class Motion(Modality):
         x = x.gather(2, at[:, None].expand_as(x))
         return (x * (frames < length[:, None])[:, None],), length
 
-    def values(
-        self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None = None
-    ) -> Tensor:
+    def values(self, x: Tensor, facts: Facts, lengths: Lengths = None) -> Tensor:
         """Joints in metres, (batch, frames, joints, 3), from the origin; zero where padding is."""
         frames = torch.arange(x.shape[2], device=x.device)
         most = torch.tensor(lengths or [x.shape[2]] * len(x), device=x.device)
@@ -86,7 +84,7 @@ class Motion(Modality):
             joints.append(joints[parent] + offset)
         return torch.stack(joints, 2) * valid
 
-    def decode(self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None) -> list[Any]:
+    def decode(self, x: Tensor, facts: Facts, lengths: Lengths) -> list[Any]:
         """Joints in metres, an array (frames, joints, 3) per sample, without padding."""
         frames = [x.shape[2]] * len(x) if lengths is None else lengths
         parts = [self.values(row[None, :, :n], facts)[0] for row, n in zip(x, frames)]

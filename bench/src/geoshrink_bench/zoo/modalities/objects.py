@@ -22,7 +22,7 @@ from ...metrics.mesh import CENTER_CD2, HAUSDORFF, IOU, NORMAL, SURFACE_CD2
 from ...metrics.shape import SDF
 from ..drawing import draw_object
 from ..drawing.canvas import encoded
-from .base import Data, Facts, Modality, mirrored
+from .base import Data, Facts, Lengths, Modality, mirrored
 from .judging import Finding, Samples, spread
 
 CLUSTERS, COARSE, TRUNCATION = 12, 8, 0.15
@@ -50,13 +50,11 @@ class Objects(Modality):
         x = (data.parts[0][pick].float() / 127.5 - 1 - MEAN) / STD
         return (mirrored(x, 2),), None
 
-    def values(
-        self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None = None
-    ) -> Tensor:
+    def values(self, x: Tensor, facts: Facts, lengths: Lengths = None) -> Tensor:
         """Signed distance in units of the object's half size, (batch, side, side, side)."""
         return (x[:, 0].float() * STD + MEAN).clamp(-1, 1) * facts["truncation"]
 
-    def decode(self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None) -> list[Any]:
+    def decode(self, x: Tensor, facts: Facts, lengths: Lengths) -> list[Any]:
         """A trimesh.Trimesh per sample, by marching cubes."""
         return meshes_of(self.values(x, facts))
 

@@ -19,7 +19,7 @@ from ...metrics.frechet import FID
 from ...metrics.lpips import LPIPS_ALEX, LPIPS_VGG
 from ...metrics.measured import Measured
 from ...metrics.video import PSNR, SSIM
-from .base import Data, Facts, Modality, mirrored
+from .base import Data, Facts, Lengths, Modality, mirrored
 
 TILE = (190, 190)  # pixels on a contact sheet
 
@@ -35,15 +35,16 @@ class Pictures(Modality):
     def batch(self, data: Data, pick: Tensor) -> tuple[tuple[Tensor, ...], None]:
         return (mirrored(data.parts[0][pick].float() / 127.5 - 1, -1),), None
 
-    def values(
-        self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None = None
-    ) -> Tensor:
+    def values(self, x: Tensor, facts: Facts, lengths: Lengths = None) -> Tensor:
         """Float pictures in [0, 1]."""
         return (x.float().clamp(-1, 1) + 1) / 2
 
-    def decode(self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None) -> list[Any]:
+    def decode(self, x: Tensor, facts: Facts, lengths: Lengths) -> list[Any]:
         """PIL images."""
         return [picture_of(pixels) for pixels in self.values(x, facts)]
+
+    def views(self, values: Tensor) -> Tensor:
+        return (2 * values - 1)[:, None]
 
     def metrics(self) -> list[Measured]:
         return list(map(Measured, (PSNR, SSIM, LPIPS_ALEX, LPIPS_VGG, FID)))

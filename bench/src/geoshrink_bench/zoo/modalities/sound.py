@@ -23,7 +23,7 @@ from ...page import Sound as Heard
 from ...page import encode_wave
 from ..drawing import draw_sound
 from ..drawing.canvas import encoded
-from .base import Data, Facts, Modality
+from .base import Data, Facts, Lengths, Modality
 
 RATE, SAMPLES, GAIN, JITTER = 8000, 8192, 3.5, 200
 PAUSE = 0.1  # seconds between two words
@@ -65,14 +65,18 @@ class Sound(Speech):
     def batch(self, data: Data, pick: Tensor) -> tuple[tuple[Tensor, ...], None]:
         return (spoken(data.parts[0], pick),), None
 
-    def values(
-        self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None = None
-    ) -> Tensor:
+    def values(self, x: Tensor, facts: Facts, lengths: Lengths = None) -> Tensor:
         return expand(x[:, 0])
 
-    def decode(self, x: Tensor, facts: dict[str, Any], lengths: Sequence[int] | None) -> list[Any]:
+    def decode(self, x: Tensor, facts: Facts, lengths: Lengths) -> list[Any]:
         """Float waveforms at facts["rate"], as arrays."""
         return [wave.clamp(-1, 1).cpu().numpy() for wave in self.values(x, facts)]
+
+    def views(self, values: Tensor) -> Tensor:
+        """log(0.03 + |STFT|), frequencies by times: what is very quiet counts as silence."""
+        window = torch.hann_window(256, device=values.device)
+        spectrum = torch.stft(values.float(), 256, 128, window=window, return_complex=True)
+        return (0.03 + spectrum.abs()).log()[:, None, None]
 
     def metrics(self, part: int = 0) -> list[Measured]:
         return [Measured(m, part) for m in (SI_SDR, LSD, MS_STFT, *mel_metrics(RATE))]
