@@ -25,7 +25,7 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from geoshrink.compare.likeness import psnr, ssim
 from geoshrink_bench.metrics import clip, frechet, video, weights
 from geoshrink_bench.metrics import lpips as perceptual
-from geoshrink_bench.metrics.base import Metric, SetMetric, Skipped
+from geoshrink_bench.metrics.base import Metric, SetMetric, Skipped, pretrained
 from geoshrink_bench.metrics.lpips import lpips
 from geoshrink_bench.zoo import real, recognition
 from geoshrink_bench.zoo.classifier import TASKS, load_classifier
@@ -391,7 +391,7 @@ def checkpoint(tmp_path_factory):
     torch.manual_seed(2)
     CLIPModel(config).save_pretrained(folder)
     yield folder
-    clip.load.cache_clear()
+    pretrained.cache_clear()
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from geoshrink_bench import command, suite
 from geoshrink_bench.metrics import zoo
 from geoshrink_bench.metrics.audio import si_sdr
 from geoshrink_bench.metrics.base import Metric, Skipped
-from geoshrink_bench.metrics.motion import mpjpe
+from geoshrink_bench.metrics.motion import MPJPE
 from geoshrink_bench.metrics.shape import sdf_error
 from geoshrink_bench.store import Store
 from geoshrink_bench.zoo.recipes import RECIPES
@@ -44,12 +44,12 @@ def test_si_sdr_of_silence_is_skipped():
 def test_mpjpe_is_a_distance_in_space():
     joints = torch.zeros(2, 4, 3, 3)
     moved = joints + torch.tensor([3.0, 0.0, 4.0])
-    assert mpjpe(moved, joints).tolist() == [5, 5]
+    assert MPJPE.of(moved, joints, None).tolist() == [500, 500]
     moved[0, 2:] = 1e6  # padding
-    assert mpjpe(moved, joints, lengths=[2, 4]).tolist() == [5, 5]
+    assert MPJPE.of(moved, joints, [2, 4]).tolist() == [500, 500]
     half = joints.clone()
     half[:, :, 0] = 3.0
-    assert mpjpe(half, joints).tolist() == pytest.approx([math.sqrt(27) / 3] * 2)
+    assert MPJPE.of(half, joints, None).tolist() == pytest.approx([100 * math.sqrt(27) / 3] * 2)
 
 
 def test_sdf_error_is_a_mean():
@@ -63,7 +63,7 @@ def test_sdf_error_is_a_mean():
 
 
 @pytest.mark.parametrize(
-    "metric, shape", [(si_sdr, (2, 8)), (mpjpe, (2, 4, 5, 3)), (sdf_error, (2, 3, 3, 3))]
+    "metric, shape", [(si_sdr, (2, 8)), (MPJPE.of, (2, 4, 5, 3)), (sdf_error, (2, 3, 3, 3))]
 )
 def test_other_shapes_are_quoted(metric, shape):
     with pytest.raises(ValueError, match=r"\(1, 2\)"):
@@ -74,7 +74,7 @@ def test_other_shapes_are_quoted(metric, shape):
 def test_lengths_that_do_not_fit_are_quoted(lengths):
     joints = torch.zeros(2, 4, 3, 3)
     with pytest.raises(ValueError, match="2 numbers from 1 to 4"):
-        mpjpe(joints, joints, lengths)
+        MPJPE.of(joints, joints, lengths)
 
 
 @pytest.mark.parametrize("model", RECIPES)

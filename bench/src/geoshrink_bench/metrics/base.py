@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from geoshrink.compare.kinds import Skipped as Skipped
@@ -47,6 +49,18 @@ def library(name: str, extra: str = "metrics") -> Any:
     except ImportError as error:
         missing = f"{error.name or name} is missing: pip install 'geoshrink-bench[{extra}]'"
         raise ImportError(missing) from None
+
+
+@lru_cache(maxsize=2)
+def pretrained(folder: str, device: torch.device, model: str, *others: str) -> tuple[Any, ...]:
+    """(model, others …), classes of transformers by name, out of a local folder."""
+    transformers = library("transformers")
+    loaded: Any
+    loaded, *rest = (
+        getattr(transformers, kind).from_pretrained(folder, local_files_only=True)
+        for kind in (model, *others)
+    )
+    return loaded.float().to(device).eval(), *rest
 
 
 def is_current(result: dict[str, Any], metric: str, version: str) -> bool:

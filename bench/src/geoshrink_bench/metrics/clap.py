@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from math import gcd
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from torch.nn import functional as F
 from geoshrink.checks import whole
 
 from .audio import check_heard
-from .base import Metric, Skipped, library
+from .base import Metric, Skipped, library, pretrained
 
 TOKENS = 77  # of a caption, as in training
 SEED = 0  # of the windows which the checkpoint's own extractor draws from a long clip
@@ -71,7 +70,7 @@ def check(waves: Tensor, captions: Sequence[str], rate: int) -> None:
     check_heard("clap_score", waves, "waveform")
 
 
-def load(folder: str | Path | None, device: torch.device) -> tuple[Any, Any, Any]:
+def load(folder: str | Path | None, device: torch.device) -> tuple[Any, ...]:
     """(model, feature extractor, tokenizer) of a local folder."""
     chosen = folder or os.environ.get("GEOSHRINK_CLAP")
     if not chosen or not (Path(chosen) / "config.json").is_file():
@@ -79,16 +78,7 @@ def load(folder: str | Path | None, device: torch.device) -> tuple[Any, Any, Any
             "needs a CLAP checkpoint as transformers saves it, in a folder given or named by "
             f"GEOSHRINK_CLAP: {f'there is no config.json in {chosen}' if chosen else 'none named'}"
         )
-    return loaded(str(chosen), device)
-
-
-@lru_cache(maxsize=1)
-def loaded(folder: str, device: torch.device) -> tuple[Any, Any, Any]:
-    transformers = library("transformers")
-    model: Any = transformers.ClapModel.from_pretrained(folder, local_files_only=True)
-    extractor = transformers.ClapFeatureExtractor.from_pretrained(folder, local_files_only=True)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    return model.float().to(device).eval(), extractor, tokenizer
+    return pretrained(str(chosen), device, "ClapModel", "ClapFeatureExtractor", "AutoTokenizer")
 
 
 def resampled(waves: np.ndarray, rate: int, wanted: int) -> np.ndarray:

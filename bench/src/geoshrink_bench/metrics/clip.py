@@ -5,8 +5,7 @@ The numbers of two checkpoints do not compare: name the checkpoint in every tabl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .base import Metric, Skipped, library
+from .base import Metric, Skipped, pretrained
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
@@ -83,15 +82,11 @@ def prepared(pictures: Tensor, size: int) -> Tensor:
     return (pixels / 255 - mean) / std
 
 
-@lru_cache(maxsize=1)
-def load(folder: str, device: torch.device) -> tuple[Any, Any]:
+def load(folder: str, device: torch.device) -> tuple[Any, ...]:
     """(model, tokenizer) of a local folder."""
     if not (Path(folder) / "config.json").is_file():
         raise Skipped(missing(f"a config.json in {folder}"))
-    transformers = library("transformers")
-    model: Any = transformers.CLIPModel.from_pretrained(folder, local_files_only=True)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    return model.float().to(device).eval(), tokenizer
+    return pretrained(folder, device, "CLIPModel", "AutoTokenizer")
 
 
 def missing(what: str) -> str:
@@ -107,21 +102,11 @@ def clip_metrics(folder: str | Path | None) -> tuple[Metric, Metric]:
         return folder
 
     version = "1" if folder is None else f"1: {Path(folder).resolve().name}"
-    return (
-        Metric(
-            "CLIP text–image",
-            "",
-            True,
-            lambda pictures, prompts, _: clip_score(pictures, prompts, named()),
-            version,
-            ("clip",),
-        ),
-        Metric(
-            "CLIP image–image",
-            "",
-            True,
-            lambda pictures, reference, _: clip_similarity(pictures, reference, named()),
-            version,
-            ("clip",),
-        ),
-    )
+
+    def metric(other: str, of: Callable[..., Tensor]) -> Metric:
+        def measured(pictures: Tensor, compared: Any, _: object) -> Tensor:
+            return of(pictures, compared, named())
+
+        return Metric(f"CLIP {other}–image", "", True, measured, version, ("clip",))
+
+    return metric("text", clip_score), metric("image", clip_similarity)

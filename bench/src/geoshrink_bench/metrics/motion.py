@@ -19,34 +19,7 @@ from .base import Metric
 Lengths = Sequence[int] | None
 
 
-def mpjpe(joints: Tensor, reference: Tensor, lengths: Lengths = None) -> Tensor:
-    """Global MPJPE (Ionescu et al., 2014) in metres: the mean of ‖e‖, nothing aligned."""
-    e, counts = compared(joints, reference, lengths)
-    return mean_norm(e, counts)
-
-
-def ra_mpjpe(joints: Tensor, reference: Tensor, lengths: Lengths = None, root: int = 0) -> Tensor:
-    """Root-aligned MPJPE in metres: in every frame both roots are moved to the origin."""
-    e, counts = compared(joints, reference, lengths)
-    return mean_norm(e - e[:, :, [root]], counts)
-
-
-def root_error(joints: Tensor, reference: Tensor, lengths: Lengths = None, root: int = 0) -> Tensor:
-    """Mean distance of the root from its reference, in metres."""
-    e, counts = compared(joints, reference, lengths)
-    return mean_norm(e[:, :, [root]], counts)
-
-
-def velocity_error(joints: Tensor, reference: Tensor, lengths: Lengths = None) -> Tensor:
-    """The mean of ‖Δe‖, in metres per frame: of vectors, so a wrong direction counts too."""
-    e, counts = compared(joints, reference, lengths, least=2)
-    return mean_norm(e.diff(dim=1), counts - 1)
-
-
-def acceleration_error(joints: Tensor, reference: Tensor, lengths: Lengths = None) -> Tensor:
-    """The mean of ‖Δ²e‖ (Kanazawa et al., 2019), in metres per frame²."""
-    e, counts = compared(joints, reference, lengths, least=3)
-    return mean_norm(e.diff(n=2, dim=1), counts - 2)
+ROOT = 0  # the joint
 
 
 def compared(
@@ -84,13 +57,24 @@ def mean_norm(e: Tensor, counts: Tensor) -> Tensor:
     return each.where(valid(e.shape[1], counts), 0).sum(1) / counts
 
 
-def in_mm(of: Callable[[Tensor, Tensor, Lengths], Tensor]) -> Callable[..., Tensor]:
-    return lambda joints, reference, lengths=None: 1000 * of(joints, reference, lengths)
+def error(
+    name: str, unit: str, scale: float, of: Callable[[Tensor], Tensor], least: int = 1
+) -> Metric:
+    """scale · the mean of ‖of(e)‖; `of` leaves frames − least + 1 of the frames."""
+
+    def measured(joints: Tensor, reference: Tensor, lengths: Lengths = None) -> Tensor:
+        e, counts = compared(joints, reference, lengths, least)
+        return scale * mean_norm(of(e), counts - (least - 1))
+
+    return Metric(name, unit, False, measured)
 
 
-MPJPE = Metric("MPJPE", "cm", False, lambda j, r, lengths: 100 * mpjpe(j, r, lengths))
-RA_MPJPE = Metric("RA-MPJPE", "mm", False, in_mm(ra_mpjpe))
-GLOBAL_MPJPE = Metric("Global MPJPE", "mm", False, in_mm(mpjpe))
-ROOT_ERR = Metric("RootErr", "mm", False, in_mm(root_error))
-VEL_ERR = Metric("VelErr", "mm/frame", False, in_mm(velocity_error))
-ACC_ERR = Metric("AccErr", "mm/frame²", False, in_mm(acceleration_error))
+MPJPE = error("MPJPE", "cm", 100, lambda e: e)  # Ionescu et al., 2014: nothing is aligned
+GLOBAL_MPJPE = error("Global MPJPE", "mm", 1000, lambda e: e)
+# in every frame both roots are moved to the origin
+RA_MPJPE = error("RA-MPJPE", "mm", 1000, lambda e: e - e[:, :, [ROOT]])
+ROOT_ERR = error("RootErr", "mm", 1000, lambda e: e[:, :, [ROOT]])
+# of vectors, so that a wrong direction counts too
+VEL_ERR = error("VelErr", "mm/frame", 1000, lambda e: e.diff(dim=1), least=2)
+# Kanazawa et al., 2019
+ACC_ERR = error("AccErr", "mm/frame²", 1000, lambda e: e.diff(n=2, dim=1), least=3)

@@ -9,7 +9,6 @@ well the classifier generalises.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .files import read, save
+from .files import maker, read, save
 from .modalities import Clips, Data, Modality, Pictures
 from .modalities.audiovisual import WrittenDigits
 from .modalities.sound import SpokenDigits
@@ -182,12 +181,8 @@ def load_classifier(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Trains one classifier of the zoo's data.")
-    parser.add_argument("name", choices=sorted(TASKS))
-    parser.add_argument("--data", type=Path, required=True, help="the .npz its models learn from")
+    parser = maker("Trains one classifier of the zoo's data.", TASKS)
     parser.add_argument("--epochs", type=int, help="default: the task's own")
-    parser.add_argument("--out", type=Path, default=Path("zoo-out"))
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     task = TASKS[args.name]
     model = train(task, task.modality.read(args.data).to(args.device), args.epochs)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,16 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
+
+
+def maker(description: str, names: Iterable[str]) -> argparse.ArgumentParser:
+    """The arguments of a command that makes such files from data: NAME, --data, --out, --device."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("name", choices=sorted(names))
+    parser.add_argument("--data", type=Path, required=True, help="the .npz that is learnt from")
+    parser.add_argument("--out", type=Path, default=Path("zoo-out"))
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    return parser
 
 
 def find(name: str, folder: str | Path | None) -> Traversable:

@@ -182,10 +182,13 @@ class Model:
     @torch.no_grad()
     def values(self, x: Any, lengths: Sequence[int] | None = None) -> Any:
         """x in natural units: pixels in [0, 1], waveforms, joints in metres, signed distances."""
+        return self.recipe.modality.values(*self.decoded(x, lengths))
+
+    def decoded(self, x: Any, lengths: Sequence[int] | None) -> tuple[Any, dict[str, Any], Any]:
+        """(x without the autoencoder, the facts of the data, the lengths), as a modality takes."""
         self.check_lengths(lengths, len(x))
-        if self.autoencoder is not None:
-            x = self.autoencoder.decode(x)
-        return self.recipe.modality.values(x, self.facts.get("data", {}), lengths)
+        x = x if self.autoencoder is None else self.autoencoder.decode(x)
+        return x, self.facts.get("data", {}), lengths
 
     def parts(self, x: Any, lengths: Sequence[int] | None = None) -> list[Tensor]:
         """values() as a list, with one tensor for each part of a sample."""
@@ -197,10 +200,7 @@ class Model:
         """One thing per sample: a PIL image, a list of them, a waveform, a pair of the two, joints
         (frames, joints, 3) in metres, a trimesh.
         """
-        self.check_lengths(lengths, len(x))
-        if self.autoencoder is not None:
-            x = self.autoencoder.decode(x)
-        return self.recipe.modality.decode(x, self.facts.get("data", {}), lengths)
+        return self.recipe.modality.decode(*self.decoded(x, lengths))
 
 
 def load(name: str, device: str | torch.device = "cpu", folder: str | Path | None = None) -> Model:

@@ -7,14 +7,13 @@ With these a set of samples is held against real data where the data themselves 
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import torch
 
 from ..metrics.frechet import Moments, moments
 from .classifier import TASKS, Classifier, Task, load_classifier, values_of
-from .files import read, save
+from .files import maker, read, save
 from .modalities import Data
 
 
@@ -43,14 +42,11 @@ def load_moments(name: str, judge: Classifier, folder: str | Path | None = None)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Features of real data, for Fréchet distances.")
-    parser.add_argument("name", choices=sorted(TASKS))
-    parser.add_argument("--data", type=Path, required=True, help="the .npz its models learn from")
+    parser = maker("Features of real data, for Fréchet distances.", TASKS)
     parser.add_argument("--folder", type=Path, help="of the classifier; default: the zoo")
-    parser.add_argument("--out", type=Path, default=Path("zoo-out"))
     args = parser.parse_args()
-    task, judge = TASKS[args.name], load_classifier(args.name, args.folder)
-    found = moments_of(judge, task, task.modality.read(args.data))
+    task, judge = TASKS[args.name], load_classifier(args.name, args.folder, args.device)
+    found = moments_of(judge, task, task.modality.read(args.data).to(args.device))
     save_moments(found, args.name, judge, args.out)
     print(f"{found.count} examples: {args.out / args.name}-real.safetensors")
 

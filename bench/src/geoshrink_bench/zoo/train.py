@@ -8,7 +8,6 @@ the weights, bf16 autocast and torch.compile on a GPU. Writes NAME.safetensors (
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import math
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from .autoencoder import Autoencoder, autoencoder_loss
-from .files import save
+from .files import maker, save
 from .modalities import Data
 from .model import load
 from .network import asked
@@ -227,13 +226,9 @@ def begin_with(network: nn.Module, recipe: Recipe, folder: Path) -> dict[str, An
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Trains one model of the zoo.")
-    parser.add_argument("name", choices=sorted(RECIPES))
-    parser.add_argument("--data", type=Path, required=True, help="the .npz of the recipe's data")
+    parser = maker("Trains one model of the zoo.", RECIPES)
     parser.add_argument("--minutes", type=float, help="default: the recipe's own")
-    parser.add_argument("--out", type=Path, default=Path("zoo-out"))
     parser.add_argument("--start", type=Path, help="a folder with its weights, to go on from them")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     recipe = RECIPES[args.name]
     minutes = args.minutes or recipe.training["minutes"]

@@ -17,7 +17,6 @@ from torch import Tensor
 from ..base import Metric, Skipped
 from . import folder as exported
 from .folder import Manifest, Sample, check_complete, field, load_json, number
-from .media import CRF, write_mp4
 
 CHECKPOINT = "InternVideo2-stage2_1b-224p-f4.pt"
 FORBIDDEN = set('/\\\0 "')
@@ -44,10 +43,7 @@ def export(
     if bad:
         raise ValueError(f"an identifier is a file's name, such as 3d_printing_08; not {bad[0]!r}")
     samples = [Sample(f"films/{model(i)}/{name}.mp4", name, i) for name, i in numbers]
-    facts = dict(fps=fps, crf=CRF)
-    exported.export(
-        "MTScore", folder, clips, samples, lambda path, clip: write_mp4(path, clip, fps), **facts
-    )
+    exported.export_films("MTScore", folder, clips, samples, fps)
 
 
 def model(index: int) -> str:

@@ -17,6 +17,8 @@ from typing import Any
 
 from torch import Tensor
 
+from .media import CRF, write_mp4
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -95,6 +97,18 @@ def export(
     save_json(folder / "manifest.json", manifest)
 
 
+def export_films(
+    tool: str,
+    folder: str | Path,
+    clips: Iterable[Tensor],
+    samples: Sequence[Sample],
+    fps: float,
+    **facts: Any,
+) -> None:
+    facts |= dict(fps=fps, crf=CRF)
+    export(tool, folder, clips, samples, lambda path, clip: write_mp4(path, clip, fps), **facts)
+
+
 def manifest_of(tool: str, folder: str | Path) -> Manifest:
     path = Path(folder) / "manifest.json"
     if not path.is_file():
@@ -103,6 +117,12 @@ def manifest_of(tool: str, folder: str | Path) -> Manifest:
     if not isinstance(found, dict) or found.get("tool") != tool:
         raise ValueError(f"{path} is not of an export for {tool}")
     return Manifest(tool, [Sample(**s) for s in found["samples"]], found["facts"])
+
+
+def version_line(package: str, results: str) -> str:
+    """What to type, with a package's python, so that version_of() knows its version."""
+    asked = f"import importlib.metadata as m; print('{package}', m.version('{package}'))"
+    return f'python -c "{asked}" > {results}/version.txt\n'
 
 
 def version_of(folder: str | Path) -> str:

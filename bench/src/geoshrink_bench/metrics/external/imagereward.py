@@ -47,9 +47,8 @@ def command(folder: str | Path) -> str:
     """What to type in a clone of ImageReward, in its environment."""
     exported.manifest_of("ImageReward", folder)
     pictures, results, prompts = exported.quoted(folder, "pictures", "results", "prompts.json")
-    version = "import importlib.metadata as m; print('image-reward', m.version('image-reward'))"
     return (
-        f'python -c "{version}" > {results}/version.txt\n'
+        f"{exported.version_line('image-reward', results)}"
         f"python test-benchmark.py --benchmark {NAME} --model {MODEL}"
         f" --prompts_path {prompts} --img_dir {pictures} --result_dir {results}"
     )

@@ -17,7 +17,6 @@ from torch import Tensor
 from ..base import SetMetric, Skipped
 from . import folder as exported
 from .folder import Manifest, Sample, check_complete, field, load_json, number, some
-from .media import CRF, write_mp4
 
 SAMPLES = 5  # of a prompt; the standard mode looks at no more
 
@@ -72,10 +71,7 @@ def export(
         samples = [Sample(f"films/{n:05}.mp4", p, i) for n, (p, i) in enumerate(numbers)]
     else:
         samples = [Sample(f"films/{file_name(p, i)}", p, i) for p, i in numbers]
-    facts = dict(custom=custom, fps=fps, crf=CRF)
-    exported.export(
-        "VBench", folder, clips, samples, lambda path, clip: write_mp4(path, clip, fps), **facts
-    )
+    exported.export_films("VBench", folder, clips, samples, fps, custom=custom)
     if custom:
         named = {Path(s.file).name: s.prompt for s in samples}
         exported.save_json(Path(folder) / "prompts.json", named)
@@ -100,9 +96,8 @@ def command(folder: str | Path, dimensions: Sequence[str] | None = None) -> str:
         raise ValueError(f"no dimension {some(unknown)} for these samples; there are {known}")
     films, results, prompts = exported.quoted(folder, "films", "results", "prompts.json")
     mode = f" --mode custom_input --prompt_file {prompts}" if custom else ""
-    version = "import importlib.metadata as m; print('vbench', m.version('vbench'))"
     return (
-        f'python -c "{version}" > {results}/version.txt\n'
+        f"{exported.version_line('vbench', results)}"
         f"for dimension in {' '.join(wanted)}; do\n"
         f"  vbench evaluate --videos_path {films} --output_path {results}{mode}"
         " --dimension $dimension\n"

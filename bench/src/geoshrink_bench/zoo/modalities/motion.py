@@ -107,44 +107,45 @@ class Motion(Modality):
         made = measure(samples.x, samples.model.facts["data"])
         real = None if data is None else measure(data.parts[0], data.facts)
 
-        def both(number: Callable[[Measures], Tensor]) -> tuple[float, float | None]:
-            return float(number(made)), None if real is None else float(number(real))
+        def found(
+            measured: str,
+            number: Callable[[Measures], Tensor],
+            required: str = "",
+            enough: Callable[[float, float], bool] | None = None,
+        ) -> Finding:
+            ours, theirs = float(number(made)), None if real is None else float(number(real))
+            passes = None if enough is None else enough(ours, theirs or 0.0)
+            return Finding(measured, ours, theirs, required, passes)
 
-        stretch = both(lambda m: m.stretch.mean())
+        stretch = "stretch of a bone, mean of |length − its mean in the clip| / that mean"
         findings = [
-            Finding(
-                "stretch of a bone, mean of |length − its mean in the clip| / that mean",
-                *stretch,
-                f"≤ {STRETCH}",
-                stretch[0] <= STRETCH,
-            ),
-            Finding("the same of the bone that stretches most", *both(lambda m: m.stretch.max())),
-            Finding("height of a clip's lowest joint, mean, m", *both(lambda m: m.lowest.mean())),
+            found(stretch, lambda m: m.stretch.mean(), f"≤ {STRETCH}", lambda s, _: s <= STRETCH),
+            found("the same of the bone that stretches most", lambda m: m.stretch.max()),
+            found("height of a clip's lowest joint, mean, m", lambda m: m.lowest.mean()),
         ]
-        speed = both(lambda m: m.speed.mean())
+        speed = "speed of a joint, mean, m/s"
         if real is None:
-            return [*findings, Finding("speed of a joint, mean, m/s", *speed)]
+            return [*findings, found(speed, lambda m: m.speed.mean())]
         low, high = real.lowest.quantile(torch.tensor([0.05, 0.95]).to(real.lowest)).tolist()
         low, high = low - MARGIN, high + MARGIN
-        inside = both(lambda m: ((low <= m.lowest) & (m.lowest <= high)).float().mean())
         usual = real.lengths.mean(0)
         return [
             *findings,
-            Finding(
+            found(
                 f"clips whose lowest joint is from {low:.2f} to {high:.2f} m high",
-                *inside,
+                lambda m: ((low <= m.lowest) & (m.lowest <= high)).float().mean(),
                 f"≥ {RECOGNISED} of real",
-                inside[0] >= RECOGNISED * (inside[1] or 0),
+                lambda s, r: s >= RECOGNISED * r,
             ),
-            Finding(
+            found(
                 "a bone's length off its mean in the data, mean, relative",
-                *both(lambda m: ((m.lengths - usual).abs() / usual).mean()),
+                lambda m: ((m.lengths - usual).abs() / usual).mean(),
             ),
-            Finding(
-                "speed of a joint, mean, m/s",
-                *speed,
+            found(
+                speed,
+                lambda m: m.speed.mean(),
                 "half to twice real",
-                0.5 <= speed[0] / (speed[1] or 1) <= 2,
+                lambda s, r: 0.5 <= s / (r or 1) <= 2,
             ),
         ]
 

@@ -70,15 +70,12 @@ class Objects(Modality):
 
     def judge(self, samples: Samples) -> list[Finding]:
         """Whether meshes are watertight and one piece."""
-        model, data = samples.model, samples.data
-        values = model.values(samples.x)
-        made = measure_meshes(meshes_of(values), areas(values))
-        real: tuple[Any, ...] = (None, None, None)
+        data, real = samples.data, (None, None, None)
+        made = measure_fields(samples.model.values(samples.x))
         if data is not None:
             pick = torch.tensor(spread(len(samples.labels), len(data.labels)))
             (x,), _ = self.batch(data, pick)
-            values = self.values(x, data.facts)
-            real = measure_meshes(meshes_of(values), areas(values))
+            real = measure_fields(self.values(x, data.facts))
         whole = "meshes that are watertight and one component"
         return [
             Finding(whole, made[0], real[0], f"≥ {WHOLE}", made[0] >= WHOLE),
@@ -127,9 +124,10 @@ def clusters(points: Tensor, count: int, rounds: int = 50) -> Tensor:
     return nearest
 
 
-def areas(fields: Tensor) -> list[float]:
-    """Of the whole surfaces, all their pieces together."""
-    return [surface_of(field).area for field in fields.cpu().numpy()]
+def measure_fields(fields: Tensor) -> tuple[float, float, float]:
+    """measure_meshes() of what decode() makes, and of the whole surfaces, all pieces together."""
+    surfaces = [surface_of(field).area for field in fields.cpu().numpy()]
+    return measure_meshes(meshes_of(fields), surfaces)
 
 
 def measure_meshes(meshes: Sequence[Any], surfaces: Sequence[float]) -> tuple[float, float, float]:
