@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from . import view
 from .base import Metric, Skipped, library
 from .shape import cd2
 
@@ -120,23 +121,21 @@ def render(mesh: Any, views: int = 4, size: tuple[int, int] = (224, 224)) -> Ten
     """
     from PIL import ImageColor
 
-    from ..zoo.drawing import canvas, field
-
     if views < 1 or min(size) < 1:
         raise ValueError(f"needs a view and a pixel at least, got {views} views of {size}")
     pcu, (vertices, faces) = library("point_cloud_utils"), arrays(checked(mesh))
-    if np.abs(mesh.bounds).max() > field.REACH:
+    if np.abs(mesh.bounds).max() > view.REACH:
         raise ValueError(f"scale mesh and reference into [−1, 1]³; got {mesh.bounds.tolist()}")
-    clay, paper = (torch.tensor(ImageColor.getrgb(c)) / 255 for c in (field.CLAY, canvas.PAPER))
-    lamp = F.normalize(torch.tensor(field.LIGHT), dim=0).double().numpy()
-    height, width = (field.FINER * n for n in size)
-    unit = 2 * field.REACH / min(width, height)
+    clay, paper = (torch.tensor(ImageColor.getrgb(c)) / 255 for c in (view.CLAY, view.PAPER))
+    lamp = F.normalize(torch.tensor(view.LIGHT), dim=0).double().numpy()
+    height, width = (view.FINER * n for n in size)
+    unit = 2 * view.REACH / min(width, height)
     across = (np.arange(width) + 0.5 - width / 2) * unit
     upward = (height / 2 - np.arange(height) - 0.5) * unit
     pictures = []
     for i in range(views):
         turn, rise = np.radians(35 + 360 * i / views), np.radians(25)
-        right, up, towards = axes = torch.stack(field.axes(turn, rise)).double().numpy()
+        right, up, towards = axes = torch.stack(view.axes(turn, rise)).double().numpy()
         rays = (across[None, :, None] * right + upward[:, None, None] * up).reshape(-1, 3)
         away = np.broadcast_to(-towards, rays.shape).copy()
         face, weight, _ = pcu.ray_mesh_intersection(vertices, faces, rays + 4 * towards, away)
@@ -146,7 +145,7 @@ def render(mesh: Any, views: int = 4, size: tuple[int, int] = (224, 224)) -> Ten
         lit = (torch.from_numpy(shade).float()[:, None] * clay).clamp(0, 1)
         rgb = torch.where(torch.from_numpy(face >= 0)[:, None], lit, paper)
         pictures.append(rgb.T.reshape(3, height, width))
-    return F.avg_pool2d(torch.stack(pictures), field.FINER)
+    return F.avg_pool2d(torch.stack(pictures), view.FINER)
 
 
 def both_ways(mesh: Any, reference: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:

@@ -14,7 +14,7 @@ from ..metrics.base import Metric, SetMetric, Skipped
 from ..metrics.frechet import Moments, distance, frechet_distance, moments
 from ..metrics.measured import Measured
 from .classifier import TASKS, Classifier, load_classifier
-from .modalities.judging import meant
+from .modalities import judging
 from .real import load_moments
 
 
@@ -58,9 +58,7 @@ def class_accuracy(
     if len(classes) != len(values):
         raise ValueError(f"got {len(values)} samples and the classes of {len(classes)}")
     judge = classifier(name, values, folder)
-    said = [c for part in values.split(64) for c in judge.predict(part)]
-    right = [a == meant(b, judge.classes) for a, b in zip(said, classes)]
-    return torch.tensor(right, dtype=torch.float64)
+    return torch.tensor(judging.recognised(judge, values, classes), dtype=torch.float64)
 
 
 def accuracy(name: str) -> Metric:

@@ -11,8 +11,10 @@ from PIL import ExifTags, Image, ImageDraw, ImageFont, features
 
 from geoshrink.page.media import png
 
+from ...metrics.view import PAPER
+
 DESCRIPTION = ExifTags.Base.ImageDescription
-PAPER, INK, MUTED, RULE = "#fdfdfc", "#1e2326", "#5b646b", "#d5d7d2"
+INK, MUTED, RULE = "#1e2326", "#5b646b", "#d5d7d2"
 TEXT, GAP = 19, 10  # pixels: legible where a phone shows 800 of them as 390
 
 

@@ -10,13 +10,9 @@ from PIL import Image, ImageColor
 from torch import Tensor
 from torch.nn import functional as F
 
-from .canvas import PAPER
+from ...metrics.view import CLAY, FINER, LIGHT, PAPER, REACH, axes
 
-CLAY = "#c9a27e"
-FINER = 2  # rays per pixel and axis
 SHARE, STEP = 0.6, (0.006, 0.08)  # of the distance a ray advances at once, and its bounds
-REACH = 1.3  # half the width of the view, in half sizes of the cube
-LIGHT = (-0.35, 0.8, 0.5)  # to the right, up, towards us
 
 
 def draw_object(
@@ -49,14 +45,6 @@ def draw_object(
     rgb = torch.where(depth.isfinite()[..., None], rgb.clamp(0, 255), paper)
     image = Image.fromarray(rgb.round().byte().numpy())
     return image.resize(size, Image.Resampling.BOX)
-
-
-def axes(azimuth: float, elevation: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Unit vectors to the right, up and towards us, of an eye that looks at the origin."""
-    ca, sa, ce, se = (f(a) for a in (azimuth, elevation) for f in (math.cos, math.sin))
-    right = torch.tensor([ca, sa, 0.0])
-    towards = torch.tensor([sa * ce, -ca * ce, se])
-    return right, torch.linalg.cross(towards, right), towards
 
 
 def looked_up(grid: Tensor, points: Tensor) -> Tensor:

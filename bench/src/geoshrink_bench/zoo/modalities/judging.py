@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 if TYPE_CHECKING:
     from ..classifier import Classifier
@@ -48,16 +50,10 @@ def spread(count: int, among: int) -> list[int]:
 def recognition(samples: Samples) -> list[Finding]:
     """The rate at which the classifier of each part names the class that was asked for."""
     model, findings = samples.model, []
-    for at, (name, classifier) in enumerate(samples.classifiers.items()):
-        right = 0
-        for start in range(0, len(samples.labels), 32):
-            part = slice(start, start + 32)
-            x = samples.x
-            x = tuple(t[part] for t in x) if isinstance(x, tuple) else x[part]
-            said = classifier.predict(model.parts(x)[at])
-            asked = (model.classes[i] for i in samples.labels[part])
-            right += sum(a == meant(b, classifier.classes) for a, b in zip(said, asked))
-        rate, real = right / len(samples.labels), classifier.held_out_accuracy
+    asked = [model.classes[i] for i in samples.labels]
+    for (name, classifier), values in zip(samples.classifiers.items(), model.parts(samples.x)):
+        right = recognised(classifier, values, asked)
+        rate, real = sum(right) / len(right), classifier.held_out_accuracy
         findings.append(
             Finding(
                 f"recognised as the class asked for, by the {name} classifier",
@@ -68,6 +64,12 @@ def recognition(samples: Samples) -> list[Finding]:
             )
         )
     return findings
+
+
+def recognised(classifier: Classifier, values: Tensor, asked: Sequence[str]) -> list[bool]:
+    """Which of the values the classifier takes for the class asked for."""
+    said = [c for part in values.split(64) for c in classifier.predict(part)]
+    return [a == meant(b, classifier.classes) for a, b in zip(said, asked)]
 
 
 def meant(asked: str, classes: list[str]) -> str:
