@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import factorial
 
+from numpy.polynomial.hermite import hermval
+
 from .taylorseer import TaylorSeer
 
 
@@ -21,16 +23,5 @@ class HiCache(TaylorSeer):
     scale: float = 0.5
 
     def weight(self, j: int, k: int) -> float:
-        return self.scale**j * hermite(j, self.scale * k) / factorial(j)
-
-
-def hermite(j: int, x: float) -> float:
-    """H_0 = 1, H_1 = 2x, H_{j+1} = 2x·H_j − 2j·H_{j−1}.
-
-    >>> [hermite(j, 1.0) for j in range(5)]
-    [1.0, 2.0, 2.0, -4.0, -20.0]
-    """
-    before, value = 0.0, 1.0
-    for i in range(j):
-        before, value = value, 2 * x * value - 2 * i * before
-    return value
+        hermite = float(hermval(self.scale * k, [0] * j + [1]))
+        return self.scale**j * hermite / factorial(j)

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
 
+import numpy as np
 import torch
 
 from geoshrink.grid import Grid
 from geoshrink.meshes import uniform_anchors
+from geoshrink.meshes.path import cheapest_pairs
 from geoshrink.outputs import flatten
 from geoshrink.sampling import sample
 
@@ -140,15 +142,12 @@ def cell_costs(case: Case, most: int) -> torch.Tensor:
 def cheapest_path(cost: list[list[float]], budget: int, grid: Grid) -> tuple[int, ...]:
     """Stages 0 … T − 1, `budget` of them, with the least sum of cost[s][e] over neighbours."""
     last = grid.steps - 1
-    reached: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, (0,))}
-    for _ in range(min(budget, grid.steps) - 1):
-        following: dict[int, tuple[float, tuple[int, ...]]] = {}
-        for s, (total, path) in reached.items():
-            for e in range(s + 1, grid.steps):
-                new = total + cost[s][e]
-                if new < following.get(e, (float("inf"),))[0]:
-                    following[e] = new, (*path, e)
-        reached = following
-    if last not in reached:
+
+    def costs(s: int) -> np.ndarray:
+        """To every later stage, and to the end, which is free from the last alone."""
+        return np.array([[*cost[s][s + 1 :], 0.0 if s == last else np.inf]])
+
+    total, stages = cheapest_pairs(costs, grid.steps, min(budget, grid.steps))[-1]
+    if not np.isfinite(total):
         raise ValueError(f"no schedule of {budget} stages reaches every switch of guidance")
-    return reached[last][1]
+    return stages

@@ -126,7 +126,10 @@ class ZooPipeline(DiffusionPipeline):
         cls, name: str = "", scheduler: Any = None, audio_scheduler: Any = None, **options: Any
     ) -> Any:
         """From the zoo; `options` are those of zoo.load. A kind of scheduler serves all parts."""
-        model = zoo_model(cls, name or cls.model, options)
+        name = name or cls.model
+        if not issubclass(cls, PIPELINES.get(name, ())):
+            raise ValueError(f"{cls.__name__} does not fit {name!r}: see zoo.pipelines.PIPELINES")
+        model = load(name, **options)
         shift = model.judged_at["shift"]
         shifts = shift if isinstance(shift, (tuple, list)) else [shift]
         if audio_scheduler is None and isinstance(scheduler, str):
@@ -301,12 +304,6 @@ def pipeline(name: str = "fruit", scheduler: Any = None, **options: Any) -> Any:
 
 
 # --- weights, outputs --------------------------------------------------------------
-
-
-def zoo_model(kind: type, name: str, options: dict[str, Any]) -> Model:
-    if not issubclass(kind, PIPELINES.get(name, ())):
-        raise ValueError(f"{kind.__name__} does not fit {name!r}: see zoo.pipelines.PIPELINES")
-    return load(name, **options)
 
 
 def filled(kind: Any, model: Model) -> Any:
