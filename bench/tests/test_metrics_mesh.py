@@ -129,8 +129,6 @@ def test_the_angle_of_turned_squares(turn):
     back.invert()
     assert m.normal_error(tilted, square(), 100) == pytest.approx(turn, abs=1e-5)
     assert m.normal_error(tilted, back, 100) == pytest.approx(turn, abs=1e-5)
-    assert m.normal_error(tilted, square(), 100, oriented=True) == pytest.approx(turn, abs=1e-5)
-    assert m.normal_error(tilted, back, 100, oriented=True) == pytest.approx(180 - turn, abs=1e-5)
 
 
 def test_draws_are_those_of_the_seed():

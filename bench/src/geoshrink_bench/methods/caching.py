@@ -83,8 +83,8 @@ class BranchSession(Session):
         if i == 0:
             self.full = self.begins(self.decide(), (*args, *kwargs.values()))
         if not self.full:
-            predicted = tuple(self.predict(key, args) for key in self.parts[i])
-            return predicted if len(predicted) > 1 else predicted[0]
+            predicted = [self.predict(key, args) for key in self.parts[i]]
+            return tuple(predicted) if len(predicted) > 1 else predicted[0]
         output = forward(*args, **kwargs)
         several = output if isinstance(output, tuple) else (output,)
         self.parts[i] = [i + len(self.modules) * j for j in range(len(several))]

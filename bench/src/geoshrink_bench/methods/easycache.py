@@ -130,4 +130,4 @@ class LazyData(Lazy):
 
     def mapped(self, x: Parts, other: Parts) -> Iterator[tuple[float, float, Tensor, Tensor]]:
         maps = (self.track(i).data_map(self.stage) for i in range(len(x)))
-        return ((a, b, *pair) for (a, b), *pair in zip(maps, x, other))
+        return ((a, b, now, then) for (a, b), now, then in zip(maps, x, other))

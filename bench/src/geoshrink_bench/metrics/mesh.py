@@ -52,18 +52,16 @@ def surface_hausdorff(mesh: Any, reference: Any, points: int = POINTS, seed: int
     return farthest
 
 
-def normal_error(
-    mesh: Any, reference: Any, points: int = POINTS, seed: int = 0, oriented: bool = False
-) -> float:
+def normal_error(mesh: Any, reference: Any, points: int = POINTS, seed: int = 0) -> float:
     """Mean angle in degrees between the normals of two surfaces at nearest points, over both ways.
 
-    oriented    a normal that looks the other way is 180° off; else it agrees, and 90° is the most
+    A normal that looks the other way agrees: 90° is the most.
     """
     angles = []
     for a, b in both_ways(mesh, reference):
         start, normal = drawn(a, points, seed)
         cosine = (normal * closest(start, b)[1]).sum(1)
-        angles.append(np.arccos((cosine if oriented else np.abs(cosine)).clip(-1, 1)).mean())
+        angles.append(np.arccos(np.abs(cosine).clip(-1, 1)).mean())
     return float(np.degrees(np.mean(angles)))
 
 

@@ -56,13 +56,7 @@ class Recipe:
 LARGE = dict(width=256, depth=6, heads=4, condition=96)
 SMALL = dict(width=192, depth=6, heads=3, condition=96)
 TRAINING = dict(batch=512, rate=5e-4, label_drop=0.1, ema=0.9995, minutes=9.0, compiled=True)
-FRUIT: dict[str, Any] = dict(
-    name="fruit",
-    data="fruits64.npz",
-    modality=Pictures(),
-    classifiers=("fruit",),
-    training=TRAINING,
-)
+FRUIT: dict[str, Any] = dict(data="fruits64.npz", modality=Pictures(), classifiers=("fruit",))
 PIXELS = dict(shape=(3, 64, 64), patch=(4, 4))
 SPEECH = (1, 8192)
 
@@ -70,25 +64,33 @@ RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe(
+            name="fruit",
             **FRUIT,
             network=dict(**PIXELS, **LARGE),
+            training=TRAINING,
             judged_at=dict(steps=50, guidance=3.0, shift=3.0),
         ),
         Recipe(
-            **FRUIT | dict(name="fruit-epsilon"),
+            name="fruit-epsilon",
+            **FRUIT,
             network=dict(**PIXELS, **SMALL),
+            training=TRAINING,
             judged_at=dict(steps=50, guidance=3.0, shift=1.0),
             prediction="epsilon",
             top=0.94,
         ),
         Recipe(
-            **FRUIT | dict(name="fruit-x0"),
+            name="fruit-x0",
+            **FRUIT,
             network=dict(**PIXELS, **SMALL),
+            training=TRAINING,
             judged_at=dict(steps=50, guidance=3.0, shift=3.0),
             prediction="sample",
         ),
         Recipe(
-            **FRUIT | dict(name="fruit-latent", training=TRAINING | dict(batch=1024, rate=7e-4)),
+            name="fruit-latent",
+            **FRUIT,
+            training=TRAINING | dict(batch=1024, rate=7e-4),
             network=dict(shape=(4, 16, 16), patch=(2, 2), **SMALL),
             judged_at=dict(steps=28, guidance=4.5, shift=3.0),
             latent=dict(width=64, latent=4),

@@ -48,24 +48,17 @@ def classifier_features(name: str, values: Tensor, folder: str | Path | None = N
     return torch.cat([judge.features(part) for part in values.split(64)])
 
 
-def class_accuracy(
-    name: str, values: Tensor, classes: Sequence[str], folder: str | Path | None = None
-) -> Tensor:
+def accuracy(name: str) -> Metric:
     """1 where the zoo's classifier names the class that was asked for, else 0; one per sample.
 
-    classes   names of the model's classes, one per sample, as "Apple 10" or "7 jackson"
+    of(values, classes, None): names of the model's classes, as "Apple 10" or "7 jackson"
     """
-    if len(classes) != len(values):
-        raise ValueError(f"got {len(values)} samples and the classes of {len(classes)}")
-    judge = classifier(name, values, folder)
-    return torch.tensor(judging.recognised(judge, values, classes), dtype=torch.float64)
-
-
-def accuracy(name: str) -> Metric:
-    """Of the zoo's classifier; of(values, classes, None)."""
 
     def of(values: Tensor, classes: Sequence[str], lengths: object) -> Tensor:
-        return class_accuracy(name, values, classes)
+        if len(classes) != len(values):
+            raise ValueError(f"got {len(values)} samples and the classes of {len(classes)}")
+        right = judging.recognised(classifier(name, values), values, classes)
+        return torch.tensor(right, dtype=torch.float64)
 
     return Metric(f"accuracy, {name}", "", True, of)
 

@@ -15,18 +15,12 @@ from ...metrics.view import CLAY, FINER, LIGHT, PAPER, REACH, axes
 SHARE, STEP = 0.6, (0.006, 0.08)  # of the distance a ray advances at once, and its bounds
 
 
-def draw_object(
-    field: np.ndarray,
-    size: tuple[int, int] = (190, 190),
-    azimuth: float = 35.0,
-    elevation: float = 25.0,
-    colour: str = CLAY,
-) -> Image.Image:
+def draw_object(field: np.ndarray, size: tuple[int, int] = (190, 190)) -> Image.Image:
     """The surface field = 0 in [−1, 1]³ (x, y, z up; negative inside), seen in three quarters."""
     distance = torch.from_numpy(np.pad(field, 1, constant_values=float(np.abs(field).max()) or 1.0))
     side = field.shape[0]
     cells = side / (side + 2)  # the padding closes what would leave the cube
-    right, up, towards = axes(math.radians(azimuth), math.radians(elevation))
+    right, up, towards = axes(math.radians(35), math.radians(25))
     width, height = FINER * size[0], FINER * size[1]
     unit = 2 * REACH / min(width, height)
     across = (torch.arange(width) + 0.5 - width / 2) * unit
@@ -40,7 +34,7 @@ def draw_object(
     lamp = light[0] * right + light[1] * up + light[2] * towards
     diffuse = torch.einsum("chw,c->hw", normal, lamp.float())
     shade = 0.3 + 0.85 * (0.5 + 0.5 * diffuse)
-    rgb = shade[..., None] * torch.tensor(ImageColor.getrgb(colour))
+    rgb = shade[..., None] * torch.tensor(ImageColor.getrgb(CLAY))
     paper = torch.tensor(ImageColor.getrgb(PAPER)).float()
     rgb = torch.where(depth.isfinite()[..., None], rgb.clamp(0, 255), paper)
     image = Image.fromarray(rgb.round().byte().numpy())
