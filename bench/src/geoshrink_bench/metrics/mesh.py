@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import ImageColor
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -117,8 +118,6 @@ def render(mesh: Any, views: int = 4, size: tuple[int, int] = (224, 224)) -> Ten
     They look as draw_object's: parallel rays, one light, clay on paper; the first is in three
     quarters, the others follow at equal angles. All show [−1, 1]³ alike. size is (height, width).
     """
-    from PIL import ImageColor
-
     if views < 1 or min(size) < 1:
         raise ValueError(f"needs a view and a pixel at least, got {views} views of {size}")
     pcu, (vertices, faces) = library("point_cloud_utils"), arrays(checked(mesh))

@@ -30,6 +30,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from geoshrink.files import write_whole
+
 from .base import Skipped
 
 COMMAND = "python -m geoshrink_bench.metrics.weights"
@@ -203,14 +205,8 @@ def keep(name: str, file: str | Path, folder: str | Path | None = None) -> Path:
             "it is another file or was changed on the way, and is not opened"
         )
     tensors = weights.read(member(blob, weights.member))
-    place = folder_of(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    path = place / f"{name}.safetensors"
-    with TemporaryDirectory(dir=place, prefix=".partial-") as scratch:
-        part = Path(scratch) / path.name
-        safetensors.torch.save_file(tensors, part, metadata={"sha256": weights.archive.sha256})
-        os.replace(part, path)
-    return path
+    kept = safetensors.torch.save(tensors, metadata={"sha256": weights.archive.sha256})
+    return write_whole(folder_of(folder) / f"{name}.safetensors", kept)
 
 
 def member(archive: bytes, name: str) -> bytes:

@@ -16,6 +16,8 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from geoshrink.files import write_whole
+
 if TYPE_CHECKING:
     from importlib.abc import Traversable
 
@@ -69,8 +71,7 @@ def save(
     dtype: torch.dtype = torch.float16,
 ) -> None:
     """Writes both files of facts["name"]."""
-    folder.mkdir(parents=True, exist_ok=True)
     blob = save_tensors({k: v.to(dtype).contiguous().cpu() for k, v in tensors.items()})
     facts = dict(facts, sha256=hashlib.sha256(blob).hexdigest())
-    (folder / f"{facts['name']}.safetensors").write_bytes(blob)
-    (folder / f"{facts['name']}.json").write_text(json.dumps(facts, indent=1) + "\n")
+    write_whole(folder / f"{facts['name']}.safetensors", blob)
+    write_whole(folder / f"{facts['name']}.json", json.dumps(facts, indent=1) + "\n")

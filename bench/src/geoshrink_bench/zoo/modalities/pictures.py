@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from geoshrink.page import Media, Picture
@@ -50,8 +51,6 @@ class Pictures(Modality):
         return list(map(Measured, (PSNR, SSIM, LPIPS_ALEX, LPIPS_VGG, FID)))
 
     def draw(self, values: Sequence[Tensor], facts: Facts, length: int | None = None) -> Any:
-        from PIL import Image
-
         return picture_of(values[0]).resize(TILE, Image.Resampling.BICUBIC)
 
     def medium(self, values: Sequence[Tensor], facts: Facts, length: int | None, alt: str) -> Media:
@@ -61,8 +60,6 @@ class Pictures(Modality):
 
 def picture_of(pixels: Tensor) -> Any:
     """A PIL image from (channels, height, width) in [0, 1]."""
-    from PIL import Image
-
     array = (255 * pixels).round().byte().permute(1, 2, 0).cpu().numpy()
     return Image.fromarray(array[..., 0] if array.shape[-1] == 1 else array)
 
@@ -72,8 +69,6 @@ def read_packed(path: Path) -> tuple[Tensor, Tensor, list[str], int]:
 
     The archive holds `data`, `off`, `labels`, `classes`, and `frames` where pictures form clips.
     """
-    from PIL import Image
-
     with np.load(path) as archive:
         data, off = archive["data"].tobytes(), archive["off"]
         labels, classes = archive["labels"].astype(np.int64), [str(c) for c in archive["classes"]]
