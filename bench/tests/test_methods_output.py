@@ -19,8 +19,7 @@ from geoshrink_bench.methods.direct import Direct
 from geoshrink_bench.methods.easycache import EasyCache, LazyCache
 from geoshrink_bench.methods.meancache import MeanCache, cell_costs, cheapest_path
 from geoshrink_bench.methods.multistep import DEIS, UniPC
-from geoshrink_bench.methods.ours import OURS, Ours
-from geoshrink_bench.methods.planned import Planned
+from geoshrink_bench.methods.ours import OURS, Ours, Planned
 from geoshrink_bench.methods.registry import METHODS
 from geoshrink_bench.methods.solvers import SOLVERS, Solver, integrate, through
 from geoshrink_bench.methods.stack import stack_of

@@ -1,11 +1,13 @@
-"""GeoShrink, in every form: meshes, retention rules, spaces, and the rows of the ablation."""
+"""GeoShrink, in every form: meshes, rules, spaces, the rows of the ablation, planned anchors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from geoshrink.plan import METHODS
+from geoshrink.plan import METHODS, Plan
+from geoshrink.planning import profile
+from geoshrink.sampling import sample
 
 from .base import Case, Method, Outcome
 
@@ -22,6 +24,26 @@ class Ours(Method):
     def run(self, case: Case, budget: int) -> Outcome:
         explicit = not isinstance(self.options.get("anchors", ""), str)
         return case.accelerated(None if explicit else budget, **self.options)
+
+
+class Planned(Method):
+    """With anchors planned beforehand from a profile of other cases, at most ten full runs."""
+
+    name = "GeoShrink (planned)"
+    calibrated = True
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+
+    @classmethod
+    def fit(cls, cases: Sequence[Case], budget: int) -> Planned:
+        velocities, noises = [case.velocity() for case in cases], [case.noise for case in cases]
+        grid = cases[0].grid()
+        return cls(profile(velocities, noises, grid, budgets=[budget], quiet=True).plan(budget))
+
+    def run(self, case: Case, budget: int) -> Outcome:
+        x, report = sample(case.velocity(), case.noise, plan=self.plan, with_report=True)
+        return Outcome.reported(x, report)
 
 
 RULES = ("chordal", "log", "exp", "time", "linear", "fixed(1)", "beta-kappa(1, 0.5)")
@@ -45,6 +67,5 @@ def forms() -> Iterator[Ours]:
 
 
 OURS: dict[str, Ours] = {method.name: method for method in forms()}
-PLANNED = "GeoShrink (planned)"
 #: The names under which a form of ours runs: with options of its own, and with planned anchors.
-FORMS = frozenset({*OURS, "GeoShrink", PLANNED})
+FORMS = frozenset({*OURS, "GeoShrink", Planned.name})

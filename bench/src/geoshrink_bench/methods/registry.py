@@ -25,8 +25,7 @@ from .fora import Fora
 from .hicache import HiCache
 from .magcache import MagCache
 from .meancache import MeanCache
-from .ours import OURS, Ours
-from .planned import Planned
+from .ours import OURS, Ours, Planned
 from .resilphase import ResilPhase
 from .solvers import SOLVERS
 from .speca import SpeCa

@@ -175,6 +175,16 @@ class ZooPipeline(DiffusionPipeline):
         free, given = velocity.chunk(2)
         return free + self.guidance_scale * (given - free)
 
+    def made(self, labels: Any, given: Any, output_type: str, return_dict: bool) -> Any:
+        """What a call returns; `given` is what denoise() takes besides the labels."""
+        if output_type not in OUTPUT_TYPES:
+            known = ", ".join(OUTPUT_TYPES)
+            raise ValueError(f"no output_type {output_type!r}; choose one of {known}")
+        parts = zip((pictures, waves), self.denoise(labels, *given))
+        shown = [of(latents, output_type) for of, latents in parts]
+        self.maybe_free_model_hooks()
+        return ZooOutput(*shown) if return_dict else tuple(shown)
+
     def denoise(
         self,
         labels: Any,
@@ -243,12 +253,8 @@ class FruitPipeline(ZooPipeline):
         return_dict: bool = True,
         callback_on_step_end: Callback | None = None,
     ) -> Any:
-        check_output_type(output_type)
         given = num_inference_steps, guidance_scale, generator, [latents], callback_on_step_end
-        (seen,) = self.denoise(labels, *given)
-        images = pictures(seen, output_type)
-        self.maybe_free_model_hooks()
-        return ZooOutput(images=images) if return_dict else (images,)
+        return self.made(labels, given, output_type, return_dict)
 
 
 class DigitsPipeline(ZooPipeline):
@@ -284,13 +290,9 @@ class DigitsPipeline(ZooPipeline):
         return_dict: bool = True,
         callback_on_step_end: Callback | None = None,
     ) -> Any:
-        check_output_type(output_type)
         starts = [latents, audio_latents]
         given = num_inference_steps, guidance_scale, generator, starts, callback_on_step_end
-        seen, heard = self.denoise(labels, *given)
-        images, audios = pictures(seen, output_type), waves(heard, output_type)
-        self.maybe_free_model_hooks()
-        return ZooOutput(images=images, audios=audios) if return_dict else (images, audios)
+        return self.made(labels, given, output_type, return_dict)
 
 
 PIPELINES = {"fruit": FruitPipeline, "digits-av": DigitsPipeline}
@@ -311,11 +313,6 @@ def filled(kind: Any, model: Model) -> Any:
     transformer = kind(classes=len(model.classes), **model.recipe.network)
     transformer.network.load_state_dict(model.network.state_dict())
     return transformer.to(model.device).eval().requires_grad_(False)
-
-
-def check_output_type(output_type: str) -> None:
-    if output_type not in OUTPUT_TYPES:
-        raise ValueError(f"no output_type {output_type!r}; choose one of {', '.join(OUTPUT_TYPES)}")
 
 
 def pictures(latents: Tensor, output_type: str) -> Any:
