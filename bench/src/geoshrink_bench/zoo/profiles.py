@@ -41,6 +41,15 @@ def shipped(name: str) -> Profile | None:
     return found
 
 
+def fitted(name: str, grid: Grid, guidance: float) -> tuple[Profile | None, str]:
+    """(the profile that comes with a model, ""), or (None, why it does not fit the run)."""
+    found = shipped(name)
+    if found is None:
+        return None, f"there is none for {name}"
+    reason = found.misfit(grid, guidance, name)
+    return (found, "") if reason is None else (None, reason)
+
+
 def place(name: str) -> Path | None:
     try:
         return Path(str(find(name, None))) / f"{name}.profile.json"
@@ -106,18 +115,16 @@ class Planned:
         grid = model.grid(steps, shift, at.get("interval"))
         if budget is not None:
             check_budget(budget, grid)
-        guidance = at["guidance"] if guidance is None else guidance
+        scale: float = at["guidance"] if guidance is None else guidance
         if file is None and samples is None:
-            found, name = shipped(model.name), model.name
-            reason = f"there is none for {name}" if found is None else None
-            reason = reason or found.misfit(grid, guidance, name)  # type: ignore[union-attr]
-            if found is not None and reason is None and found.tried(target):
-                words = f"the profile that comes with {name}: {found}"
+            found, reason = fitted(model.name, grid, scale)
+            if found is not None and found.tried(target):
+                words = f"the profile that comes with {model.name}: {found}"
                 print(f"{words}; --samples or --out make one anew", file=sys.stderr)
                 return found
             reason = reason or f"it has no real runs for target={target!r}"
-            print(f"not by the profile that comes with {name}: {reason}", file=sys.stderr)
-        options: dict[str, Any] = dict(shift=shift, guidance=guidance, target=target, file=file)
+            print(f"not by the profile that comes with {model.name}: {reason}", file=sys.stderr)
+        options: dict[str, Any] = dict(shift=shift, guidance=scale, target=target, file=file)
         return profiled(model, SAMPLES if samples is None else samples, steps, **options)
 
 
