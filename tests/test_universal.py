@@ -19,6 +19,7 @@ import geoshrink
 from geoshrink import Grid, Plan
 from geoshrink.hosts.options import DEFAULT_SPEEDUP, check_options
 from geoshrink.meshes.auto import MOST, UNIVERSAL, Shape, even_stages, universal_anchors
+from geoshrink.meshes.corrected import corrected_anchors
 
 modest = settings(deadline=None, max_examples=20)
 
@@ -69,6 +70,49 @@ def test_few_anchors_weigh_the_held_first_cell(shift, B):
     every = [(0, *rest) for rest in itertools.combinations(range(1, 50), B - 1)]
     assert anchors_of(tau, B) == min(every, key=lambda anchors: cost(tau, anchors, UNIVERSAL))
     assert anchors_of(tau, B) == {2: (0, 6), 3: (0, 6, 28)}[B]
+
+
+def corrected_cost(tau: list[float], anchors: tuple[int, ...], share: float) -> float:
+    """The same for corrected cells: interpolation and a share of prediction."""
+
+    def y(t: float) -> float:
+        return math.log(1 - t + UNIVERSAL.a) - UNIVERSAL.c * math.log(t + UNIVERSAL.b)
+
+    total, T = 0.0, len(tau) - 1
+    for q, k in enumerate(anchors):
+        last = q + 1 == len(anchors)
+        end = T if last else anchors[q + 1]
+        before = y(tau[anchors[q - 1]]) if q else y(tau[0]) - 1.0
+        stages = [(y(tau[n]), y(tau[n + 1]) - y(tau[n])) for n in range(k + 1, end)]
+        ahead = sum(step * (now - y(tau[k])) * (now - before) for now, step in stages)
+        between = sum(step * (now - y(tau[k])) * (y(tau[end]) - now) for now, step in stages)
+        e = ahead if last else between + share * ahead
+        total += (e * (1 - tau[end] + UNIVERSAL.a) ** -UNIVERSAL.p) ** 2
+    return total
+
+
+@pytest.mark.parametrize("shift", [1.0, 3.0])
+@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
+def test_the_mesh_for_corrected_cells_is_the_cheapest_of_all(shift, share):
+    tau = shifted(9, shift)
+    for B in range(1, 9):
+        every = [(0, *rest) for rest in itertools.combinations(range(1, 9), B - 1)]
+        best = min(corrected_cost(tau, anchors, share) for anchors in every)
+        found = corrected_anchors(Grid.of(tau), B, share=share)
+        assert found is not None
+        assert corrected_cost(tau, found, share) <= best * (1 + 1e-9) + 1e-15
+
+
+def test_the_mesh_for_corrected_cells_by_name():
+    grid, more = shifted(50, 3.0), Grid.of(shifted(25, 3.0), regimes=[4, 19])
+    plan = Plan.of(grid, 10, anchors="corrected", correct=True)
+    assert plan.mesh == "corrected" and plan.anchors == corrected_anchors(plan.grid, 10)
+    assert plan.anchors != Plan.of(grid, 10).anchors  # the last anchor comes later
+    assert plan.anchors[-1] > Plan.of(grid, 10).anchors[-1]
+    assert {4, 19} <= set(Plan.of(more, 10, anchors="corrected").anchors)
+    assert Plan.of(grid, 50, anchors="corrected").anchors == tuple(range(50))
+    rising = Plan.of([2 - i / 20 for i in range(21)], 8, anchors="corrected")
+    assert rising.mesh.endswith("(no corrected mesh: noise levels unknown or rising)")
 
 
 @modest

@@ -116,7 +116,8 @@ class Plan:
         budget        this many
         speedup       the number of stages divided by this, but at least 4
         anchors       these, as stage numbers; or the name of the mesh that places the budget:
-                      "auto" (the default), "sigma", "geometric" (the paper's), "uniform", or one
+                      "auto" (the default), "corrected" (the same for `correct`), "sigma",
+                      "geometric" (the paper's), "uniform", or one
                       that you registered
 
         How the other stages are predicted:

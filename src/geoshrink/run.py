@@ -65,7 +65,8 @@ class Run:
 
     speedup       in place of a budget: the number of stages divided by this, but at least 4
     anchors       the stages to query; or the mesh that places the budget: "auto" (the default),
-                  "sigma", "geometric" (the paper's), "uniform", or one that you registered
+                  "corrected" (auto, for `correct`), "sigma", "geometric" (the paper's),
+                  "uniform", or one that you registered
     rule          how much of the latest change is kept: "signed time" (the default), "chordal"
                   (the paper's), "hold", …, a Rule, or one per anchor
     space         "output" predicts what the solver receives, "data" the data
