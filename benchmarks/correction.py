@@ -4,9 +4,9 @@
 
 geoshrink: the default. Then the same anchors with `correct`: K = ½, 0 (x̂₀ held), 1 − σ, the
 Gaussian's and 1 (a flow's output held), and ½ with caution 1 and 2, with the mesh's clock, and in
-data space with the mesh's clock. Then the same on the mesh for corrected cells. dB is 10·log10 of the
-full run's energy over the error's, in what the solver sees, mean over samples, then mean ± sd over
-seeds.
+data space with the mesh's clock. Then the same on the mesh for corrected cells. dB is 10·log10 of
+the full run's energy over the error's, in what the solver sees, mean over samples, then mean ± sd
+over seeds.
 """
 
 from __future__ import annotations
