@@ -11,35 +11,43 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import gc
+import json
 import multiprocessing
 import os
 import random
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
-import numpy as np  # noqa: F401  (in memory before the forks)
+import hypothesis  # noqa: F401  (in memory before the forks, like the next ones)
+import numpy as np  # noqa: F401
 import pytest
 import torch  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "geoshrink"
 
+FILES = ("test_files.py", "test_moved.py", "test_registry.py")
 #: What is changed (files or folders of the package) → the tests that have to notice.
 TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "reserve": (("history/reserve.py",), ("test_reserve.py",)),
     "meshes": (("meshes",), ("test_anchors.py", "test_meshes.py", "test_universal.py")),
     "grid": (("grid.py", "track.py"), ("test_grid.py",)),
-    "report": (("report.py", "history/record.py"), ("test_report.py",)),
+    "report": (("report.py", "history/record.py"), ("test_report.py", "test_report_facts.py")),
     "rules": (("rules",), ("test_rules.py", "test_retention.py")),
     "gains": (("planning/gains.py",), ("test_gains.py",)),
     "plan": (("plan.py",), ("test_plan.py", "test_inputs.py")),
-    "run": (("run.py",), ("test_run.py", "test_reserve.py")),
+    "run": (("run.py",), ("test_run.py", "test_run_ends.py", "test_reserve.py", "test_planning_flow.py")),
     "history": (("history/slot.py", "history/cell.py"), ("test_run.py", "test_sampling.py")),
     "solvers": (("solvers",), ("test_solvers.py",)),
-    "files": (("files.py", "moved.py", "registry.py"), ("test_files.py", "test_moved.py")),
+    "files": (("files.py", "moved.py", "registry.py"), FILES),
 }
 COMPARE = {
     ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.Lt, ast.GtE: ast.Lt, ast.Eq: ast.NotEq,
@@ -69,8 +77,12 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
         yield from (ast.Constant(node.value * 1.5 or 1.0), ast.Constant(node.value / 2 or -1.0))
     elif isinstance(node, ast.Slice) and (node.lower or node.upper):
         yield with_(node, lower=None, upper=None)
-    elif isinstance(node, ast.Return) and node.value is not None:
+    elif isinstance(node, ast.Return) and not is_none(node.value):
         yield with_(node, value=ast.Constant(None))
+
+
+def is_none(node: ast.AST | None) -> bool:
+    return node is None or (isinstance(node, ast.Constant) and node.value is None)
 
 
 def with_(node: ast.AST, **fields: object) -> ast.AST:
@@ -89,10 +101,38 @@ def is_text(node: ast.BinOp) -> bool:
     )
 
 
-def mutants(source: str) -> Iterator[tuple[int, str, str]]:
-    """(line, the change in words, the changed source), without types, words and messages."""
-    tree = ast.parse(source)
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one file.
+
+    where    the statement's first line as it is written, or the changed expression's own
+    change   before and after, in words
+    place    the number of this change among those with the same words in the same line, from 1
+    source   the whole changed file
+    lines    those that run the change
+    """
+
+    file: Path
+    line: int
+    where: str
+    change: str
+    place: int
+    source: str
+    lines: range
+
+    @property
+    def name(self) -> str:
+        """The same for the same change, also when lines are added above it."""
+        again = f" ({self.place})" if self.place > 1 else ""
+        return f"{self.file.relative_to(PACKAGE)} | {self.where} | {self.change}{again}"
+
+
+def mutants(file: Path) -> Iterator[Mutant]:
+    """Every change of a file, without types, words and messages."""
+    source = file.read_text(encoding="utf-8")
+    written, tree, seen = source.splitlines(), ast.parse(source), Counter()
     skipped = {id(part) for node in ast.walk(tree) if idle(node) for part in ast.walk(node)}
+    held = {id(part): s for s in ast.walk(tree) if simple(s) for part in ast.walk(s)}
     for node in ast.walk(tree):
         if id(node) in skipped:
             continue
@@ -101,12 +141,21 @@ def mutants(source: str) -> Iterator[tuple[int, str, str]]:
                 if not isinstance(child, ast.AST) or id(child) in skipped or name == "annotation":
                     continue
                 for changed in changes(child):
-                    before = ast.unparse(child)
                     line = getattr(child, "lineno", getattr(node, "lineno", 0))
+                    around: Any = held.get(id(child), child if hasattr(child, "lineno") else node)
+                    change = f"{ast.unparse(child)}  →  {ast.unparse(changed)}"
                     put(node, name, place, changed)
-                    words = f"{before}  →  {ast.unparse(changed)}"
-                    yield line, words, ast.unparse(ast.fix_missing_locations(tree))
+                    text = ast.unparse(ast.fix_missing_locations(tree))
                     put(node, name, place, child)
+                    where = written[line - 1].strip()
+                    seen[where, change] += 1
+                    lines = range(around.lineno, around.end_lineno + 1)
+                    yield Mutant(file, line, where, change, seen[where, change], text, lines)
+
+
+def simple(node: ast.AST) -> bool:
+    """Whether this is a statement that holds no others."""
+    return isinstance(node, ast.stmt) and not hasattr(node, "body")
 
 
 def put(node: ast.AST, name: str, place: int, child: ast.AST) -> None:
@@ -124,36 +173,118 @@ def idle(node: ast.AST) -> bool:
     return typing or (isinstance(node, kinds) and not getattr(node, "value", None))
 
 
-def killed(file: Path, source: str, tests: tuple[str, ...], limit: float) -> bool:
-    """Whether the tests fail on a copy of the package with this source in place of the file.
+class Tests:
+    """The tests of a target, run in forks of this process on a copy of the package.
 
-    They run in a fork of this process, which has torch in memory already: that saves most of the
-    time of a mutant.
+    This process has torch in memory already, which saves most of the time of a mutant. Only tests
+    that run the changed lines are run (all, where none does: a constant, a default), quick ones
+    before slow ones; the first failure ends it.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "geoshrink"
-        shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
-        (package / file.relative_to(PACKAGE)).write_text(source, encoding="utf-8")
-        child = multiprocessing.get_context("fork").Process(target=run, args=(folder, tests))
+
+    def __init__(self, folder: str, names: tuple[str, ...]):
+        self.folder = Path(folder)
+        self.names = names
+        self.seconds: dict[str, float] = {}
+        self.lines: dict[str, set[tuple[str, int]]] = {}
+        self.limit = 600.0
+
+    def watch(self, files: list[Path]) -> bool:
+        """Whether the tests pass as they are; notes how long each takes and which lines it runs."""
+        notes = self.folder / "notes.json"
+        watch = Watch({str(self.copy_of(f)) for f in files})
+        began = monotonic()
+        passed = self.run(watch, notes)
+        self.limit = 20 + 2 * (monotonic() - began)
+        for test, (seconds, lines) in json.loads(notes.read_text(encoding="utf-8")).items():
+            self.seconds[test] = seconds
+            self.lines[test] = {(file, line) for file, line in lines}
+        return passed
+
+    def copy_of(self, file: Path) -> Path:
+        return self.folder / "geoshrink" / file.relative_to(PACKAGE)
+
+    def kill(self, mutant: Mutant) -> bool:
+        """Whether a test fails, or does not end, with this mutant in place of its file."""
+        place = self.copy_of(mutant.file)
+        touched = {(str(place), line) for line in mutant.lines}
+        order = [test for test in self.lines if self.lines[test] & touched] or list(self.lines)
+        order.sort(key=lambda test: self.seconds[test])
+        place.write_text(mutant.source, encoding="utf-8")
+        try:
+            return not self.run(Order(order))
+        finally:
+            shutil.copy2(mutant.file, place)
+
+    def run(self, plugin: Any, notes: Path | None = None) -> bool:
+        arguments = (str(self.folder), self.names, plugin, notes)
+        child = multiprocessing.get_context("fork").Process(target=run, args=arguments)
         child.start()
-        child.join(limit)
+        child.join(self.limit)
         if child.exitcode is None:
             child.kill()
         child.join()
-        return child.exitcode != 0
+        return child.exitcode == 0
 
 
-def run(folder: str, tests: tuple[str, ...]) -> None:
+class Watch:
+    """A pytest plugin: {test: (seconds, the lines of these files that it runs)}."""
+
+    def __init__(self, files: set[str]):
+        self.files = files
+        self.notes: dict[str, tuple[float, list[tuple[str, int]]]] = {}
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        lines: set[tuple[str, int]] = set()
+
+        def inside(frame: Any, event: str, _: Any) -> Any:
+            lines.add((frame.f_code.co_filename, frame.f_lineno))
+            return inside
+
+        def enter(frame: Any, *_: Any) -> Any:
+            return inside if frame.f_code.co_filename in self.files else None
+
+        began = monotonic()
+        sys.settrace(enter)
+        yield
+        sys.settrace(None)
+        self.notes[item.nodeid] = monotonic() - began, sorted(lines)
+
+
+class Order:
+    """A pytest plugin: only these tests, in this order."""
+
+    def __init__(self, order: list[str]):
+        self.order = order
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        found = {item.nodeid: item for item in items}
+        items[:] = [found[test] for test in self.order if test in found]
+
+
+def run(folder: str, names: tuple[str, ...], plugin: Any, notes: Path | None) -> None:
     paths = [folder, str(ROOT / "bench" / "src")]
     sys.path[:0] = paths
     os.environ |= {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
-    sys.dont_write_bytecode = True
+    sys.pycache_prefix = str(Path(folder) / "compiled")  # the first run writes it
+    sys.dont_write_bytecode = notes is None
     os.chdir(ROOT)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
-    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
-    os._exit(int(pytest.main([*options, *(str(ROOT / "tests" / name) for name in tests)])))
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # loading them takes a second
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:unraisableexception"]
+    files = [str(ROOT / "tests" / name) for name in names]
+    code = pytest.main([*options, *files], plugins=[plugin])
+    if notes is not None:
+        notes.write_text(json.dumps(plugin.notes), encoding="utf-8")
+    os._exit(int(code))
+
+
+def equivalent() -> set[str]:
+    """The names of the mutants that docs/mutation.md lists as the same program."""
+    rows = (ROOT / "docs" / "mutation.md").read_text(encoding="utf-8").splitlines()
+    return {row.removeprefix("    ") for row in rows if row.startswith("    ")}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -161,25 +292,36 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("targets", nargs="+", choices=TARGETS)
     parser.add_argument("--count", type=int, default=20, help="mutants of each target (20)")
     parser.add_argument("--seed", type=int, default=0, help="of the choice of mutants (0)")
-    parser.add_argument("--limit", type=float, default=180, help="seconds for a mutant (180)")
     args = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    compiled = shutil.ignore_patterns("__pycache__")
+    gc.freeze()
+    same = equivalent()
     for name in args.targets:
-        places, tests = TARGETS[name]
+        places, names = TARGETS[name]
         files = [f for p in places for f in (sorted((PACKAGE / p).rglob("*.py")) or [PACKAGE / p])]
-        unchanged = files[0].read_text(encoding="utf-8")
-        if killed(files[0], unchanged, tests, 10 * args.limit):
-            print(f"{name}: the tests fail without any change", file=sys.stderr)
-            return 1
-        every = [(f, *m) for f in files for m in mutants(f.read_text(encoding="utf-8"))]
+        every = [mutant for file in files for mutant in mutants(file)]
         chosen = random.Random(args.seed).sample(every, min(args.count, len(every)))
-        alive = 0
-        for file, line, words, source in chosen:
-            if not killed(file, source, tests, args.limit):
-                alive += 1
-                print(f"  survived  {file.relative_to(PACKAGE)}:{line}  {words}", flush=True)
-        dead = len(chosen) - alive
-        score = f"{dead / max(1, len(chosen)):.0%}"
-        print(f"{name}: {dead} killed, {alive} survived of {len(every)}; score {score}", flush=True)
+        tried = [mutant for mutant in chosen if mutant.name not in same]
+        began = monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(PACKAGE, Path(folder) / "geoshrink", ignore=compiled)
+            tests = Tests(folder, names)
+            if not tests.watch(files):
+                print(f"{name}: the tests fail without any change", file=sys.stderr)
+                return 1
+            alive = 0
+            for mutant in tried:
+                if not tests.kill(mutant):
+                    alive += 1
+                    print(f"  survived  line {mutant.line}\n    {mutant.name}", flush=True)
+        dead = len(tried) - alive
+        print(
+            f"{name}: {len(chosen)} of {len(every)} tried, {len(chosen) - len(tried)} equivalent, "
+            f"{dead} killed, {alive} survived; score {dead / max(1, len(tried)):.0%}; "
+            f"{monotonic() - began:.0f} s",
+            flush=True,
+        )
     return 0
 
 

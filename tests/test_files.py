@@ -10,7 +10,7 @@ from geoshrink.files import write_whole
 
 @pytest.mark.parametrize("content", ["σ = 0", b"\xff\x00"])
 def test_it_writes_text_and_bytes_and_makes_folders(tmp_path: Path, content):
-    path = write_whole(tmp_path / "a" / "b.txt", content)
+    path = write_whole(tmp_path / "a" / "b" / "c.txt", content)
     assert path.read_bytes() == (content if isinstance(content, bytes) else content.encode())
     assert write_whole(str(path), "new") == path and path.read_text() == "new"
     assert list(path.parent.iterdir()) == [path]

@@ -61,6 +61,14 @@ def test_other_names_are_left_alone():
         importlib.import_module("geoshrink.nowhere")
 
 
+def test_old_names_are_looked_up_before_all_others_and_once(monkeypatch):
+    others = [finder for finder in sys.meta_path if not isinstance(finder, moved.Finder)]
+    monkeypatch.setattr(sys, "meta_path", [*others])
+    moved.install()
+    moved.install()
+    assert isinstance(sys.meta_path[0], moved.Finder) and sys.meta_path[1:] == others
+
+
 def test_without_the_bench_the_error_says_what_to_install(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "geoshrink_bench"]:
         monkeypatch.delitem(sys.modules, name)
