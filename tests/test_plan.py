@@ -707,10 +707,7 @@ def test_a_grid_leaves_nothing_to_say_about_the_grid(options):
 def test_lists_handed_to_the_constructor_keep_a_plan_hashable():
     # Was: Plan(grid, [0, 5], [Rule(), Rule()]) is accepted, and hash(plan) fails.
     parts: Any = ([0, 5], [Rule(), Rule()])
-    try:
-        plan = Plan(Grid.of(LINE), *parts)
-    except (TypeError, ValueError):
-        return
+    plan = Plan(Grid.of(LINE), *parts)
     assert hash(plan) == hash(Plan.of(LINE, anchors=(0, 5), rule="chordal"))
 
 
@@ -749,6 +746,33 @@ def test_an_exact_plan_reads_like_one_too():
 def test_only_the_paper_s_meshes_are_certified(anchors, certified):
     plan = Plan.of([1 - i / 10 for i in range(11)], anchors=anchors)
     assert plan.certificate == certified
+
+
+def test_the_floor_is_that_of_the_farthest_skipped_stage():
+    """Stage 5 lies 3.5 gaps of one stage ahead; the anchor 6, which is farther, is not skipped."""
+    plan = Plan.of([1 - i / 8 for i in range(9)], anchors=(0, 1, 2, 6))
+    assert plan.floor == approx(1 / (1 + 3.5**2))
+
+
+def test_the_horizons_are_those_of_the_first_grid_unless_another_is_named():
+    plan = Plan.of(([1, 0.9, 0.6, 0.3, 0], [1, 0.5, 0.2, 0.1, 0]), anchors=(0, 1))
+    assert plan.horizons() == plan.horizons(0) != plan.horizons(1)
+    assert plan.horizons(1)[2] == approx((0.35 / 0.5, 0.3 / 0.5))
+
+
+def test_a_plan_says_how_often_it_is_refined_and_whose_the_coefficients_are():
+    for refine in (2, 3):
+        assert str(Plan.of(LINE, 10, refine=refine)).endswith(f", refined {refine} times)")
+    assert "refined" not in str(Plan.of(LINE, 10))
+    for own, said in (([None] * 49 + [0.5], True), ([None] * 50, False)):
+        plan = Plan.of(LINE, 10, coefficients=own)
+        assert (", ω of its own, " in str(plan)) == said
+
+
+def test_tables_made_in_inference_mode_are_fit_for_gradients():
+    with torch.inference_mode():
+        tables = Plan.of(LINE, 10).tables
+    assert not any(table.is_inference() for table in tables)
 
 
 def test_the_floor_of_a_plan_that_skips_nothing_is_one():
