@@ -44,7 +44,10 @@ TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "rules": (("rules",), ("test_rules.py", "test_retention.py")),
     "gains": (("planning/gains.py",), ("test_gains.py",)),
     "plan": (("plan.py",), ("test_plan.py", "test_inputs.py")),
-    "run": (("run.py",), ("test_run.py", "test_run_ends.py", "test_reserve.py", "test_planning_flow.py")),
+    "run": (
+        ("run.py",),
+        ("test_run.py", "test_run_ends.py", "test_reserve.py", "test_planning_flow.py"),
+    ),
     "history": (("history/slot.py", "history/cell.py"), ("test_run.py", "test_sampling.py")),
     "solvers": (("solvers",), ("test_solvers.py",)),
     "files": (("files.py", "moved.py", "registry.py"), FILES),

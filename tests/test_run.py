@@ -610,7 +610,7 @@ def test_nothing_is_held_after_an_exception(error, structured):
         return (out,) if structured else out
 
     with counting():
-        try:
+        try:  # pytest.raises would keep the traceback, and with it the tensors
             for n in range(24):
                 run(n, partial(evaluate, n))
         except error:
@@ -1180,7 +1180,9 @@ def test_a_leap_goes_on_from_where_the_loop_is():
 # Its data prediction would not determine its output. The oracle refuses such a plan, too.
 def test_data_inside_the_grid_is_refused():
     sigmas = [1 - n / 8 for n in range(9)]
-    with pytest.raises(ValueError, match=r"data=0\.5 is not where the grid from 1 to 0 has its data"):
+    with pytest.raises(
+        ValueError, match=r"data=0\.5 is not where the grid from 1 to 0 has its data"
+    ):
         Run(sigmas, anchors=(0, 1, 2, 6), space="data", data=0.5)
 
 
@@ -1411,11 +1413,7 @@ def test_dicts_are_matched_by_key():
     a, b = random_table(58), random_table(59)
     table = Table([{"video": p, "audio": q} for p, q in zip(a, b)])
     want = follow(Run({"video": SIGMAS, "audio": OTHER}, anchors=ANCHORS), table)
-    try:
-        out = follow(Run({"audio": OTHER, "video": SIGMAS}, anchors=ANCHORS), table)
-    except ValueError as error:
-        assert "audio" in str(error)
-        return
+    out = follow(Run({"audio": OTHER, "video": SIGMAS}, anchors=ANCHORS), table)
     for n in range(24):
         assert close(out[n]["video"], want[n]["video"]), n
 
@@ -1427,8 +1425,8 @@ def test_a_dict_whose_keys_change_their_order():
     rows[8] = {"audio": b[8], "video": a[8]}
     run = Run(SIGMAS, anchors=ANCHORS, rule="chordal")
     out = follow(run, Table(rows))
-    same = all(close(out[n]["video"], want[n]["video"]) for n in range(24))
-    assert same or run.report.reasons
+    assert all(close(out[n]["video"], want[n]["video"]) for n in range(24))
+    assert not run.report.reasons
 
 
 # In the dict's order or in the sorted one? Nobody has to guess.
