@@ -20,37 +20,38 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from time import monotonic
+from types import CodeType, FunctionType
 from typing import Any
 
 import hypothesis  # noqa: F401  (in memory before the forks, like the next ones)
 import numpy as np  # noqa: F401
 import pytest
-import torch  # noqa: F401
+import torch
+from _pytest.runner import runtestprotocol
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "geoshrink"
+LIMIT = 120  # seconds for a mutant
+Line = tuple[str, int]
 
-FILES = ("test_files.py", "test_moved.py", "test_registry.py")
 #: What is changed (files or folders of the package) → the tests that have to notice.
-TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "reserve": (("history/reserve.py",), ("test_reserve.py",)),
-    "meshes": (("meshes",), ("test_anchors.py", "test_meshes.py", "test_universal.py")),
-    "grid": (("grid.py", "track.py"), ("test_grid.py",)),
-    "report": (("report.py", "history/record.py"), ("test_report.py", "test_report_facts.py")),
-    "rules": (("rules",), ("test_rules.py", "test_retention.py")),
-    "gains": (("planning/gains.py",), ("test_gains.py",)),
-    "plan": (("plan.py",), ("test_plan.py", "test_inputs.py")),
-    "run": (
-        ("run.py",),
-        ("test_run.py", "test_run_ends.py", "test_reserve.py", "test_planning_flow.py"),
-    ),
-    "history": (("history/slot.py", "history/cell.py"), ("test_run.py", "test_sampling.py")),
-    "solvers": (("solvers",), ("test_solvers.py",)),
-    "files": (("files.py", "moved.py", "registry.py"), FILES),
+TARGETS: dict[str, tuple[str, str]] = {
+    "reserve": ("history/reserve.py", "reserve"),
+    "meshes": ("meshes", "anchors meshes universal"),
+    "grid": ("grid.py track.py", "grid"),
+    "report": ("report.py history/record.py", "report report_facts"),
+    "rules": ("rules", "rules retention"),
+    "gains": ("planning/gains.py", "gains"),
+    "plan": ("plan.py", "plan inputs"),
+    "run": ("run.py", "run run_ends reserve planning_flow"),
+    "history": ("history/slot.py history/cell.py", "run run_ends sampling"),
+    "solvers": ("solvers", "solvers"),
+    "files": ("files.py moved.py registry.py", "files moved registry"),
 }
 COMPARE = {
     ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.Lt, ast.GtE: ast.Lt, ast.Eq: ast.NotEq,
@@ -176,82 +177,126 @@ def idle(node: ast.AST) -> bool:
     return typing or (isinstance(node, kinds) and not getattr(node, "value", None))
 
 
-class Tests:
-    """The tests of a target, run in forks of this process on a copy of the package.
+class Loop:
+    """A pytest plugin: runs the tests once as they are, then once for every mutant, and writes
+    {mutant's place in the list: True if a test failed, else the tests to run in the slow way}.
 
-    This process has torch in memory already, which saves most of the time of a mutant. Only tests
-    that run the changed lines are run (all, where none does: a constant, a default), quick ones
-    before slow ones; the first failure ends it.
+    Everything runs in forks of one process that has collected the tests and run none. A mutant is
+    put in place by giving the functions of its file their changed code. Where a changed line has
+    run before, on import or in the collection, that is not enough: this is the slow way. A mutant
+    meets the tests that run its lines, quick ones before slow ones, until one fails.
     """
 
-    def __init__(self, folder: str, names: tuple[str, ...]):
-        self.folder = Path(folder)
-        self.names = names
-        self.seconds: dict[str, float] = {}
-        self.lines: dict[str, set[tuple[str, int]]] = {}
-        self.limit = 600.0
-
-    def watch(self, files: list[Path]) -> bool:
-        """Whether the tests pass as they are; notes how long each takes and which lines it runs."""
-        notes = self.folder / "notes.json"
-        watch = Watch({str(self.copy_of(f)) for f in files})
-        began = monotonic()
-        passed = self.run(watch, notes)
-        self.limit = 20 + 2 * (monotonic() - began)
-        for test, (seconds, lines) in json.loads(notes.read_text(encoding="utf-8")).items():
-            self.seconds[test] = seconds
-            self.lines[test] = {(file, line) for file, line in lines}
-        return passed
-
-    def copy_of(self, file: Path) -> Path:
-        return self.folder / "geoshrink" / file.relative_to(PACKAGE)
-
-    def kill(self, mutant: Mutant) -> bool:
-        """Whether a test fails, or does not end, with this mutant in place of its file."""
-        place = self.copy_of(mutant.file)
-        touched = {(str(place), line) for line in mutant.lines}
-        order = [test for test in self.lines if self.lines[test] & touched] or list(self.lines)
-        order.sort(key=lambda test: self.seconds[test])
-        place.write_text(mutant.source, encoding="utf-8")
-        try:
-            return not self.run(Order(order))
-        finally:
-            shutil.copy2(mutant.file, place)
-
-    def run(self, plugin: Any, notes: Path | None = None) -> bool:
-        arguments = (str(self.folder), self.names, plugin, notes)
-        child = multiprocessing.get_context("fork").Process(target=run, args=arguments)
-        child.start()
-        child.join(self.limit)
-        if child.exitcode is None:
-            child.kill()
-        child.join()
-        return child.exitcode == 0
-
-
-class Watch:
-    """A pytest plugin: {test: (seconds, the lines of these files that it runs)}."""
-
-    def __init__(self, files: set[str]):
-        self.files = files
-        self.notes: dict[str, tuple[float, list[tuple[str, int]]]] = {}
+    def __init__(self, folder: Path, tried: list[Mutant]):
+        self.folder, self.tried = folder, tried
+        self.files = {str(copy_of(m.file, folder)) for m in tried}
+        self.early: set[Line] = set()
 
     @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        lines: set[tuple[str, int]] = set()
-
-        def inside(frame: Any, event: str, _: Any) -> Any:
-            lines.add((frame.f_code.co_filename, frame.f_lineno))
-            return inside
-
-        def enter(frame: Any, *_: Any) -> Any:
-            return inside if frame.f_code.co_filename in self.files else None
-
-        began = monotonic()
-        sys.settrace(enter)
+    def pytest_collection(self) -> Iterator[None]:
+        sys.settrace(follow(self.files, self.early))
         yield
         sys.settrace(None)
-        self.notes[item.nodeid] = monotonic() - began, sorted(lines)
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        notes = self.folder / "notes.json"
+        if not in_fork(lambda: watch(session.items, self.files, notes), 1200):
+            return True
+        noted = json.loads(notes.read_text(encoding="utf-8"))
+        lines = {test: {(file, line) for file, line in noted[test][1]} for test in noted}
+        items = sorted(session.items, key=lambda item: noted[item.nodeid][0])
+        functions = [f for f in gc.get_objects() if isinstance(f, FunctionType)]
+        found: list[bool | list[str]] = []
+        for mutant in self.tried:
+            place = str(copy_of(mutant.file, self.folder))
+            touched = {(place, line) for line in mutant.lines}
+            own = [item for item in items if lines[item.nodeid] & touched]
+            new = changed_code([f for f in functions if f.__code__.co_filename == place], mutant)
+            if new is None or touched & self.early:
+                others = [item for item in items if item not in own]
+                found.append([item.nodeid for item in own + others])
+            else:
+                found.append(not in_fork(lambda n=new, o=own: patched(n, o), LIMIT))
+        (self.folder / "found.json").write_text(json.dumps(found), encoding="utf-8")
+        return True
+
+
+def copy_of(file: Path, folder: Path) -> Path:
+    return folder / "geoshrink" / file.relative_to(PACKAGE)
+
+
+def follow(files: set[str], lines: set[Line]) -> Any:
+    """A trace function that notes which lines of these files run."""
+
+    def inside(frame: Any, *_: Any) -> Any:
+        lines.add((frame.f_code.co_filename, frame.f_lineno))
+        return inside
+
+    return lambda frame, *_: inside if frame.f_code.co_filename in files else None
+
+
+def in_fork(work: Callable[[], bool], limit: float) -> bool:
+    """Whether work() is true in a fork of this process, in so many seconds."""
+    child = multiprocessing.get_context("fork").Process(target=lambda: os._exit(not work()))
+    child.start()
+    child.join(limit)
+    if child.exitcode is None:
+        child.kill()
+    child.join()
+    return child.exitcode == 0
+
+
+def passes(items: list[pytest.Item]) -> bool:
+    for item, after in zip_longest(items, items[1:]):
+        if any(report.failed for report in runtestprotocol(item, log=False, nextitem=after)):
+            return False
+    return True
+
+
+def watch(items: list[pytest.Item], files: set[str], notes: Path) -> bool:
+    """Whether the tests pass; writes {test: (seconds, lines it runs)}."""
+    found = {}
+    for item, after in zip_longest(items, items[1:]):
+        lines: set[Line] = set()
+        began = monotonic()
+        sys.settrace(follow(files, lines))
+        reports = runtestprotocol(item, log=False, nextitem=after)
+        sys.settrace(None)
+        found[item.nodeid] = monotonic() - began, sorted(lines)
+        if any(report.failed for report in reports):
+            return False
+    notes.write_text(json.dumps(found), encoding="utf-8")
+    return True
+
+
+def patched(new: list[tuple[FunctionType, CodeType]], items: list[pytest.Item]) -> bool:
+    """Whether the tests pass with this code in these functions."""
+    for function, code in new:
+        function.__code__ = code
+    return passes(items)
+
+
+def changed_code(
+    functions: list[FunctionType], mutant: Mutant
+) -> list[tuple[FunctionType, CodeType]] | None:
+    """The code of a mutant for the functions of its file; None if it does not fit into them."""
+    before = codes(compile(mutant.file.read_text(encoding="utf-8"), "", "exec"))
+    after = codes(compile(mutant.source, "", "exec"))
+    changed = {(b.co_qualname, b.co_firstlineno): a for b, a in zip(before, after)}
+    found = []
+    for function in functions:
+        old = function.__code__
+        code = changed[old.co_qualname, old.co_firstlineno]
+        if len(before) != len(after) or code.co_freevars != old.co_freevars:
+            return None
+        found.append((function, code.replace(co_filename=old.co_filename)))
+    return found
+
+
+def codes(code: CodeType) -> list[CodeType]:
+    """A code object and all that are in it, in order."""
+    inner = [c for c in code.co_consts if isinstance(c, CodeType)]
+    return [code, *(found for c in inner for found in codes(c))]
 
 
 class Order:
@@ -265,23 +310,38 @@ class Order:
         items[:] = [found[test] for test in self.order if test in found]
 
 
-def run(folder: str, names: tuple[str, ...], plugin: Any, notes: Path | None) -> None:
-    paths = [folder, str(ROOT / "bench" / "src")]
+def run(folder: Path, names: list[str], plugin: Any) -> bool:
+    """Whether pytest ends well on the copy of the package in this folder."""
+    paths = [str(folder), str(ROOT / "bench" / "src")]
     sys.path[:0] = paths
     os.environ |= {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
-    sys.pycache_prefix = str(Path(folder) / "compiled")  # the first run writes it
-    sys.dont_write_bytecode = notes is None
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # loading them takes a second
+    sys.pycache_prefix = str(folder / "compiled")  # the loop writes it
+    sys.dont_write_bytecode = not isinstance(plugin, Loop)
     os.chdir(ROOT)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # loading them takes a second
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:unraisableexception"]
-    files = [str(ROOT / "tests" / name) for name in names]
-    code = pytest.main([*options, *files], plugins=[plugin])
-    if notes is not None:
-        notes.write_text(json.dumps(plugin.notes), encoding="utf-8")
-    os._exit(int(code))
+    files = [str(ROOT / "tests" / f"test_{name}.py") for name in names]
+    return not pytest.main([*options, *files], plugins=[plugin])
+
+
+def survivors(folder: Path, names: list[str], tried: list[Mutant]) -> list[Mutant] | None:
+    """The mutants that no test notices; None if tests fail without any change."""
+    found, alive = folder / "found.json", []
+    in_fork(lambda: run(folder, names, Loop(folder, tried)), 36_000)
+    if not found.exists():
+        return None
+    for mutant, seen in zip(tried, json.loads(found.read_text(encoding="utf-8"))):
+        if isinstance(seen, list):
+            place = copy_of(mutant.file, folder)
+            place.write_text(mutant.source, encoding="utf-8")
+            seen = not in_fork(lambda order=seen: run(folder, names, Order(order)), LIMIT)
+            shutil.copy2(mutant.file, place)
+        if not seen:
+            alive.append(mutant)
+    return alive
 
 
 def equivalent() -> set[str]:
@@ -301,7 +361,7 @@ def main(arguments: list[str] | None = None) -> int:
     gc.freeze()
     same = equivalent()
     for name in args.targets:
-        places, names = TARGETS[name]
+        places, names = (words.split() for words in TARGETS[name])
         files = [f for p in places for f in (sorted((PACKAGE / p).rglob("*.py")) or [PACKAGE / p])]
         every = [mutant for file in files for mutant in mutants(file)]
         chosen = random.Random(args.seed).sample(every, min(args.count, len(every)))
@@ -309,19 +369,16 @@ def main(arguments: list[str] | None = None) -> int:
         began = monotonic()
         with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(PACKAGE, Path(folder) / "geoshrink", ignore=compiled)
-            tests = Tests(folder, names)
-            if not tests.watch(files):
-                print(f"{name}: the tests fail without any change", file=sys.stderr)
-                return 1
-            alive = 0
-            for mutant in tried:
-                if not tests.kill(mutant):
-                    alive += 1
-                    print(f"  survived  line {mutant.line}\n    {mutant.name}", flush=True)
-        dead = len(tried) - alive
+            alive = survivors(Path(folder), names, tried)
+        if alive is None:
+            print(f"{name}: the tests fail without any change", file=sys.stderr)
+            return 1
+        for mutant in alive:
+            print(f"  survived, line {mutant.line}\n    {mutant.name}")
+        dead = len(tried) - len(alive)
         print(
             f"{name}: {len(chosen)} of {len(every)} tried, {len(chosen) - len(tried)} equivalent, "
-            f"{dead} killed, {alive} survived; score {dead / max(1, len(tried)):.0%}; "
+            f"{dead} killed, {len(alive)} survived; score {dead / max(1, len(tried)):.0%}; "
             f"{monotonic() - began:.0f} s",
             flush=True,
         )

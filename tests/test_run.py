@@ -1180,9 +1180,7 @@ def test_a_leap_goes_on_from_where_the_loop_is():
 # Its data prediction would not determine its output. The oracle refuses such a plan, too.
 def test_data_inside_the_grid_is_refused():
     sigmas = [1 - n / 8 for n in range(9)]
-    with pytest.raises(
-        ValueError, match=r"data=0\.5 is not where the grid from 1 to 0 has its data"
-    ):
+    with pytest.raises(ValueError, match=r"data=0\.5 is not where the grid .* has its data"):
         Run(sigmas, anchors=(0, 1, 2, 6), space="data", data=0.5)
 
 

@@ -287,6 +287,7 @@ def test_how_often_the_model_is_asked():
     for solver in ORDERS:
         model = Gaussian()
         sample(model, noise(), sigmas, solver=solver)
+        assert SOLVERS[solver].evaluations == (2 if solver == "heun" else 1)
         if solver != "heun":
             assert model.calls == sigmas[:-1]
             continue
