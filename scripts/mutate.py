@@ -16,6 +16,7 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import shutil
 import sys
 import tempfile
@@ -24,7 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -32,11 +33,10 @@ import hypothesis  # noqa: F401  (in memory before the forks, like the next ones
 import numpy as np  # noqa: F401
 import pytest
 import torch
-from _pytest.runner import runtestprotocol
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "geoshrink"
-LIMIT = 120  # seconds for a mutant
+LIMIT = 300  # seconds for a mutant
 Line = tuple[str, int]
 
 #: What is changed (files or folders of the package) → the tests that have to notice.
@@ -49,7 +49,7 @@ TARGETS: dict[str, tuple[str, str]] = {
     "gains": ("planning/gains.py", "gains"),
     "plan": ("plan.py", "plan inputs"),
     "run": ("run.py", "run run_ends reserve planning_flow"),
-    "history": ("history/slot.py history/cell.py", "run run_ends sampling"),
+    "history": ("history/slot.py history/cell.py", "run run_ends sampling kernels"),
     "solvers": ("solvers", "solvers"),
     "files": ("files.py moved.py registry.py", "files moved registry"),
 }
@@ -216,7 +216,8 @@ class Loop:
                 others = [item for item in items if item not in own]
                 found.append([item.nodeid for item in own + others])
             else:
-                found.append(not in_fork(lambda n=new, o=own: patched(n, o), LIMIT))
+                limits = [(item, 5 + 5 * noted[item.nodeid][0]) for item in own]
+                found.append(not in_fork(lambda n=new, o=limits: patched(n, o), LIMIT))
         (self.folder / "found.json").write_text(json.dumps(found), encoding="utf-8")
         return True
 
@@ -246,11 +247,21 @@ def in_fork(work: Callable[[], bool], limit: float) -> bool:
     return child.exitcode == 0
 
 
-def passes(items: list[pytest.Item]) -> bool:
-    for item, after in zip_longest(items, items[1:]):
-        if any(report.failed for report in runtestprotocol(item, log=False, nextitem=after)):
-            return False
-    return True
+class Failures:
+    """A pytest plugin that counts them."""
+
+    count = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.count += report.failed
+
+
+def passes(item: pytest.Item, after: pytest.Item | None) -> bool:
+    failures, plugins = Failures(), item.config.pluginmanager
+    plugins.register(failures)
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+    plugins.unregister(failures)
+    return not failures.count
 
 
 def watch(items: list[pytest.Item], files: set[str], notes: Path) -> bool:
@@ -260,20 +271,29 @@ def watch(items: list[pytest.Item], files: set[str], notes: Path) -> bool:
         lines: set[Line] = set()
         began = monotonic()
         sys.settrace(follow(files, lines))
-        reports = runtestprotocol(item, log=False, nextitem=after)
+        passed = passes(item, after)
         sys.settrace(None)
         found[item.nodeid] = monotonic() - began, sorted(lines)
-        if any(report.failed for report in reports):
+        if not passed:
             return False
     notes.write_text(json.dumps(found), encoding="utf-8")
     return True
 
 
-def patched(new: list[tuple[FunctionType, CodeType]], items: list[pytest.Item]) -> bool:
-    """Whether the tests pass with this code in these functions."""
+def patched(
+    new: list[tuple[FunctionType, CodeType]], limits: list[tuple[pytest.Item, float]]
+) -> bool:
+    """Whether the tests pass with this code in these functions, each in so many seconds of work:
+    a mutant that does not end is killed.
+    """
     for function, code in new:
         function.__code__ = code
-    return passes(items)
+    for (item, seconds), after in zip_longest(limits, [item for item, _ in limits[1:]]):
+        most = int(process_time() + seconds) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+        if not passes(item, after):
+            return False
+    return True
 
 
 def changed_code(

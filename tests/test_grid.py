@@ -4,7 +4,9 @@ Data maps and Euler steps are checked from first principles: draw x₀ and ε, f
 the true output, and see where the formulas land.
 """
 
+import json
 import math
+from dataclasses import FrozenInstanceError, asdict
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
-from geoshrink.grid import Grid
+from geoshrink.grid import Grid, read_grid, told_apart
 from geoshrink.plan import Plan
 from geoshrink.track import PREDICTIONS, Track
 
@@ -556,3 +558,155 @@ def test_the_data_may_be_at_either_end_of_a_flow_and_not_inside():
     for sigmas, inside in (([2.0, 3.0, 4.0], 3.0), ([2.0, 0.5, 0.0], 1.0)):
         with pytest.raises(ValueError, match=f"data={inside} is not where the grid"):
             Grid.of(sigmas, data=inside)
+
+
+# --- levels, weights and tolerances -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sigmas", "data", "levels"),
+    [
+        ((1.0, 0.25, 0.0), 0.0, ((0.0, 1.0), (0.75, 0.25), (1.0, 0.0))),
+        ((0.0, 0.25, 1.0), 1.0, ((0.0, 1.0), (0.25, 0.75), (1.0, 0.0))),
+        ((0.5, 0.25), 0.0, ((0.5, 0.5), (0.75, 0.25))),
+        ((1.0, 0.25, 0.0), None, None),
+        ((1.0, 0.5), 0.5, None),
+        ((1.25, 0.0), 0.0, None),
+        ((1.0, -0.25), 0.0, None),
+    ],
+)
+def test_a_flow_knows_its_levels_between_noise_at_one_and_data_at_zero_or_back(
+    sigmas, data, levels
+):
+    assert Track(sigmas, data=data).levels == levels
+
+
+@pytest.mark.parametrize("data", [True, False, "0", [0.0]])
+def test_a_data_end_is_a_number(data):
+    with pytest.raises(ValueError, match="data is the σ at which x is data, a number; got"):
+        Track((1.0, 0.0), data=data)
+
+
+@pytest.mark.parametrize("data_space", [False, True])
+@pytest.mark.parametrize("prediction", ["flow", "epsilon", "sample", "v"])
+def test_euler_weights_are_those_of_the_steps_one_by_one(prediction, data_space):
+    alphas = None if prediction == "flow" else "vp"
+    track = Grid.of([0.9, 0.75, 0.5, 0.2, 0.1], prediction=prediction, alphas=alphas).tracks[0]
+    track = Track(track.sigmas, prediction, track.alphas, 0.0)
+    stages, z, x = range(1, 4), [3.0, -2.0, 5.0], 7.0
+    shrink, weights = track.euler_weights(stages, data_space)
+    made = shrink * x + sum(c * value for c, value in zip(weights, z, strict=True))
+    for n, value in zip(stages, z):
+        p, g = track.euler(n)
+        a, b = track.data_map(n)
+        x = p * x + g * ((value - a * x) / b if data_space else value)
+    assert made == approx(x, rel=1e-12)
+
+
+def test_a_stage_that_starts_at_the_data_has_no_weight_in_data_space():
+    track = Track((1.0, 0.5, 0.0, -0.5), data=0.0)
+    assert track.euler_weights(range(2, 3), True) == (1.0, [0.0])
+    assert track.euler_weights(range(2, 3), False) == (1.0, [-0.5])
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "same"),
+    [
+        (0.0, 0.9e-5, True),
+        (0.0, 1.1e-5, False),
+        (-100.0, -100.009, True),
+        (-100.0, -100.011, False),
+    ],
+)
+def test_two_sigmas_are_the_same_up_to_rounding(mine, theirs, same):
+    ours, others = Grid.of([9.0, mine]), Grid.of([9.0, theirs])
+    assert ours.matches(others) == others.matches(ours) == same
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "words"),
+    [
+        (0.1234, 0.4567, "σ_1 = 0.123, not 0.457"),
+        (0.5, 0.501, "σ_1 = 0.5, not 0.501"),
+        (0.5021, 0.5024, "σ_1 = 0.5021, not 0.5024"),
+    ],
+)
+def test_a_difference_has_as_many_digits_as_it_takes_and_three_at_least(mine, theirs, words):
+    assert Grid.of([1.0, mine]).difference(Grid.of([1.0, theirs])) == words
+
+
+def test_neighbouring_numbers_are_told_apart():
+    assert told_apart(0.1, math.nextafter(0.1, 1)) == ("0.10000000000000001", "0.10000000000000002")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "words"),
+    [
+        (([1, 0.5, 0], [1, 0.5, 0]), "1 σ-grids, not 2"),
+        ([1, 0.5, 0.2, 0], "2 stages, not 3"),
+        ([1, 0.5, 0.5, 0], r"stages (0, 1) of 2, not (0, 2) of 3"),
+        ([1, 0.5, 0], None),
+    ],
+)
+def test_the_first_difference_of_two_grids_is_told(theirs, words):
+    assert Grid.of([1, 0.5, 0]).difference(Grid.of(theirs)) == words
+
+
+# --- as plain data ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        Grid.of([1, 1, 0.5, 0.2, 0], regimes=(2,)),
+        Grid.of([0.9, 0.5, 0.0], prediction="epsilon", alphas="vp"),
+        Grid.of({"b": [1, 0.5, 0], "a": [0, 0.5, 1]}),
+    ],
+    ids=["regimes", "alphas", "keys"],
+)
+def test_a_grid_is_read_back_from_json(grid):
+    assert read_grid(json.loads(json.dumps(asdict(grid)))) == grid
+
+
+def test_the_mesh_is_laid_out_on_the_grid_that_was_given_first():
+    grids = {"b": [1, 0.5, 0], "c": [1, 0.4, 0], "a": ([1, 0.6, 0], [1, 0.7, 0])}
+    assert Grid.of(grids).lead == 2 and Grid.of(grids).tracks[2].sigmas[1] == 0.5
+    assert Grid.of(list(grids.values())).lead == Grid.of([1, 0]).lead == 0
+    track = Track((1.0, 0.0))
+    assert Grid((track, track), (0,), 1).lead == 0
+
+
+@pytest.mark.parametrize(
+    ("kept", "given", "lead"),
+    [((-1, 0), 2, 0), ((0, 0), 2, 0), ((0, 2), 2, 0), ((0, 1, 2), 3, 0), ((0, 1), 2, 1)],
+)
+def test_stages_that_do_not_fit_the_tracks_are_refused(kept, given, lead):
+    tracks = (Track((1.0, 0.5, 0.0)),)
+    assert Grid(tracks, (0, 1), 2).steps == 2
+    with pytest.raises(ValueError, match="do not fit together"):
+        Grid(tracks, kept, given, lead=lead)
+
+
+@pytest.mark.parametrize("start", [0, 2, -1])
+def test_regimes_of_a_grid_begin_at_later_stages(start):
+    assert Grid((Track((1.0, 0.5, 0.0)),), (0, 1), 2, (1,)).spans() == [(0, 1), (1, 2)]
+    with pytest.raises(ValueError, match=r"begin outside the stages 1 … 1"):
+        Grid((Track((1.0, 0.5, 0.0)),), (0, 1), 2, (start,))
+
+
+def test_a_grid_that_is_given_knows_its_options():
+    grid = Grid.of([1, 0.5, 0])
+    for name, value in dict(data=0.0, regimes=[1], alphas="vp", prediction="v").items():
+        with pytest.raises(ValueError, match=f"a Grid knows its {name}: leave them out"):
+            Grid.of(grid, **{name: value})
+
+
+def test_the_first_turn_of_a_grid_is_named():
+    with pytest.raises(ValueError, match=r"turns at stage 2: 0\.5, 0\.2, 0\.4$"):
+        Grid.of([1, 0.5, 0.2, 0.4, 0.1, 0.3])
+
+
+@pytest.mark.parametrize("made", [Grid.of([1, 0]), Track((1.0, 0.0))], ids=["grid", "track"])
+def test_grids_and_tracks_cannot_be_changed(made):
+    with pytest.raises(FrozenInstanceError):
+        made.data = 1.0

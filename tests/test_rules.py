@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import FrozenInstanceError
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import geoshrink
 import oracle
 from geoshrink import Blocks, Plan, Rule, sample
 from geoshrink.rules import RULES, Form, register_rule
+from geoshrink.rules.retention import Statistics, retention, turning
 
 STEPS, BUDGET = 14, 7
 SIGMAS = [1 - i / STEPS for i in range(STEPS + 1)]
@@ -114,3 +116,39 @@ def test_forms_that_cannot_be(make, quoted):
 
 def test_register_rule_is_public():
     assert geoshrink.register_rule is register_rule
+
+
+# --- without an innovation ----------------------------------------------------------------------
+
+
+def test_without_a_previous_line_the_turning_is_one_whatever_the_product():
+    stats = Statistics(*torch.tensor([[1.0], [0.0], [1e-3]]))
+    for rule in (Rule(), Rule(eps_p=1e-6), Rule(eps_a=1e-6)):
+        assert turning(rule, stats).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("rule", ["chordal", "log", "exp", "time", "beta-kappa(0.5, 2)", "linear"])
+@pytest.mark.parametrize("nothing", ["S", "P"])
+def test_where_there_is_no_innovation_the_derivatives_are_finite(rule, nothing):
+    values = {"S": [1.0, 2.0], "P": [1.0, 2.0], "D": [0.0, 1.0]} | {nothing: [0.0, 2.0]}
+    stats = Statistics(**{k: torch.tensor(v, requires_grad=True) for k, v in values.items()})
+    omega = retention(Rule.of(rule), stats, torch.tensor([1.5]), torch.tensor([0.5]))
+    omega.sum().backward()
+    grads = [t.grad for t in stats if t.grad is not None]
+    assert all(bool(grad.isfinite().all()) for grad in grads)
+    assert all(float(grad[0]) == 0 for grad in grads) or nothing == "P"
+
+
+# --- what a rule promises -----------------------------------------------------------------------
+
+
+def test_only_the_plain_chordal_rule_keeps_the_floor():
+    assert Rule().keeps_floor is True and Rule(eps_p=0.1).keeps_floor is True
+    for other in (Rule(signed=True), Rule(eps_s=0.1), Rule("time"), Rule("hold")):
+        assert other.keeps_floor is False
+
+
+@pytest.mark.parametrize("made", [RULES["chordal"], Rule()], ids=["form", "rule"])
+def test_forms_and_rules_cannot_be_changed(made):
+    with pytest.raises(FrozenInstanceError):
+        made.name = "other"

@@ -82,6 +82,31 @@ def test_the_report_is_made_again_when_the_run_has_gone_on():
     assert run.report.evaluations == 10
 
 
+def test_the_self_check_of_a_run_is_that_of_its_report():
+    run = finished()
+    assert run.self_check == run.report.self_check and run.self_check > 0
+
+
+# --- what a call is given and gives -------------------------------------------------------------
+
+
+def test_a_stage_off_the_grid_that_is_observed_unasked_is_not_called_one_of_zero_length():
+    run = Run(SIGMAS, anchors=ANCHORS)
+    for stage in (-1, STEPS):
+        run.observe(stage, outputs()[0])
+    assert run.report.extra == (-1, STEPS) and run.report.reasons == ()
+
+
+def test_the_first_output_of_a_refined_run_is_the_model_s_own_object():
+    pair = tuple(outputs()[0])
+    assert Run(SIGMAS, 8, refine=4)(0, lambda: pair) is pair
+
+
+def test_an_unknown_option_is_told_those_there_are():
+    with pytest.raises(TypeError, match="unknown option 'bugdet'; the options are speedup, anchor"):
+        Run(SIGMAS, bugdet=8)
+
+
 # --- the budget beside a reserve ------------------------------------------------------------------
 
 
@@ -90,3 +115,9 @@ def test_a_reserve_leaves_two_of_the_budget_to_be_planned():
     assert run.plan.budget == 2 and run.reserve == 2
     with pytest.raises(ValueError, match="reserve=2 leaves 1 of a budget of 3 to be planned"):
         Run(SIGMAS, 3, reserve=2, anchors="uniform")
+
+
+def test_a_reserve_beside_explicit_anchors_is_on_top_of_them():
+    run = Run(SIGMAS, anchors=ANCHORS, reserve=2)
+    follow(run, outputs())
+    assert run.plan.anchors == run.report.queried == ANCHORS and len(run.report.extra) == 2
