@@ -706,6 +706,31 @@ def test_the_first_turn_of_a_grid_is_named():
         Grid.of([1, 0.5, 0.2, 0.4, 0.1, 0.3])
 
 
+def test_a_flow_ends_at_the_data_only_where_it_falls_to_zero():
+    for sigmas, data in (([1, 0], 0.0), ([1, 0.5, 1e-3], None), ([2, 1], None), ([-1, 0], None)):
+        assert Grid.of(sigmas).tracks[0].data == data
+
+
+@pytest.mark.parametrize("data", [0.0, 1.0, 0.9, 0.1])
+def test_the_data_of_a_part_of_a_flow_is_at_zero_at_one_or_at_its_ends(data):
+    assert Grid.of([0.9, 0.5, 0.1], data=data).tracks[0].data == data
+    with pytest.raises(ValueError, match=r"data=2\.0 is not where the grid"):
+        Grid.of([0.9, 0.5, 0.1], data=2.0)
+
+
+@pytest.mark.parametrize("sigmas", [[0.1, 0.1, 0.5], [0.1, 0.5], [0.5, 0.1, -0.1]])
+def test_noise_levels_fall_towards_zero(sigmas):
+    message = "needs noise levels σ that fall towards 0"
+    with pytest.raises(ValueError, match=message):
+        Grid.of(sigmas, prediction="v", alphas="vp")
+    assert Grid.of([0.5, 0.1, 0.1], prediction="v", alphas=[0.1, 0.2, 0.3]).steps == 2
+
+
+def test_a_step_without_noise_scales_with_alpha():
+    track = Track((0.5, 0.0, 0.0), "sample", (0.5, 0.8, 1.0), 0.0)
+    assert track.euler(1) == (1.25, 0.0)
+
+
 @pytest.mark.parametrize("made", [Grid.of([1, 0]), Track((1.0, 0.0))], ids=["grid", "track"])
 def test_grids_and_tracks_cannot_be_changed(made):
     with pytest.raises(FrozenInstanceError):
