@@ -139,6 +139,15 @@ def test_where_there_is_no_innovation_the_derivatives_are_finite(rule, nothing):
     assert all(float(grad[0]) == 0 for grad in grads) or nothing == "P"
 
 
+@pytest.mark.parametrize("rule", ["log", "exp"])
+def test_along_a_straight_line_the_derivatives_are_finite(rule):
+    stats = Statistics(*(torch.ones(1, requires_grad=True) for _ in range(3)))
+    omega = retention(Rule.of(rule), stats, torch.tensor([1.5]), torch.tensor([0.5]))
+    omega.sum().backward()
+    assert all(t.grad is None or bool(t.grad.isfinite().all()) for t in stats)
+    assert omega.tolist() == [1.0]
+
+
 # --- what a rule promises -----------------------------------------------------------------------
 
 
@@ -146,6 +155,12 @@ def test_only_the_plain_chordal_rule_keeps_the_floor():
     assert Rule().keeps_floor is True and Rule(eps_p=0.1).keeps_floor is True
     for other in (Rule(signed=True), Rule(eps_s=0.1), Rule("time"), Rule("hold")):
         assert other.keeps_floor is False
+
+
+def test_a_rule_is_written_as_it_is_made():
+    for rule in (Rule.of("signed time"), Rule(eps_p=0.1), Rule("fixed", value=0.25, clamp=True)):
+        assert eval(repr(rule)) == rule
+    assert repr(Rule(eps_p=0.1)) == "Rule(eps_p=0.1)"
 
 
 @pytest.mark.parametrize("made", [RULES["chordal"], Rule()], ids=["form", "rule"])
