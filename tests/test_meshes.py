@@ -9,7 +9,7 @@ import torch
 
 import geoshrink
 from geoshrink import Grid, Plan, register_mesh, sample
-from geoshrink.meshes import MESHES, Mesh, by_regime
+from geoshrink.meshes import MESHES, Mesh, by_regime, sigma_anchors
 
 SIGMAS = [1 - i / 20 for i in range(21)]
 X = torch.randn(2, 5, generator=torch.Generator().manual_seed(0))
@@ -107,3 +107,12 @@ def test_the_public_names():
         assert getattr(geoshrink, name) is getattr(geoshrink.meshes, name)
     assert geoshrink.register_mesh is register_mesh
     assert json.loads(Plan.of(SIGMAS, 5).to_json())["mesh"] == "auto"
+
+
+@pytest.mark.parametrize(
+    "tau",
+    [[1.0, 0.8, 0.9, 0.6, 0.5, 0.3, 0.1, 0.0], [1.0, 1.0, 0.8, 0.6, 0.5, 0.3, 0.1, 0.0]],
+    ids=["turns back", "first gap of no length"],
+)
+def test_there_is_no_sigma_mesh_where_progress_turns_back_or_stands_still(tau):
+    assert sigma_anchors(tau, 4) is None
