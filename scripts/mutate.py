@@ -3,7 +3,7 @@
     python scripts/mutate.py reserve grid --count 20 --seed 0
 
 Takes names of the table below. Prints killed, survived and the score of each, and every survivor
-with its line and the change. A mutant that runs out of time counts as killed.
+with its line and the change. A mutant that runs out of time counts as killed. Needs Python 3.11.
 """
 
 from __future__ import annotations
@@ -304,15 +304,19 @@ def changed_code(
     """The code of a mutant for the functions of its file; None if it does not fit into them."""
     before = codes(compile(mutant.file.read_text(encoding="utf-8"), "", "exec"))
     after = codes(compile(mutant.source, "", "exec"))
-    changed = {(b.co_qualname, b.co_firstlineno): a for b, a in zip(before, after)}
+    changed = {place_of(b): a for b, a in zip(before, after)}
     found = []
     for function in functions:
         old = function.__code__
-        code = changed[old.co_qualname, old.co_firstlineno]
+        code = changed[place_of(old)]
         if len(before) != len(after) or code.co_freevars != old.co_freevars:
             return None
         found.append((function, code.replace(co_filename=old.co_filename)))
     return found
+
+
+def place_of(code: Any) -> tuple[str, int]:
+    return code.co_qualname, code.co_firstlineno  # the first is of Python 3.11
 
 
 def codes(code: CodeType) -> list[CodeType]:

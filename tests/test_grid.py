@@ -696,7 +696,8 @@ def test_regimes_of_a_grid_begin_at_later_stages(start):
 
 def test_a_grid_that_is_given_knows_its_options():
     grid = Grid.of([1, 0.5, 0])
-    for name, value in dict(data=0.0, regimes=[1], alphas="vp", prediction="v").items():
+    options: dict[str, Any] = dict(data=0.0, regimes=[1], alphas="vp", prediction="v")
+    for name, value in options.items():
         with pytest.raises(ValueError, match=f"a Grid knows its {name}: leave them out"):
             Grid.of(grid, **{name: value})
 
