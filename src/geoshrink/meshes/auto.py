@@ -80,20 +80,27 @@ def progress(tau: Sequence[float], shape: Shape = UNIVERSAL) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def mesh(tau: tuple[float, ...], budget: int, shape: Shape) -> tuple[int, ...]:
-    """B anchors for τ_0 … τ_T, without regimes."""
+def mesh(
+    tau: tuple[float, ...], budget: int, shape: Shape, share: float | None = None
+) -> tuple[int, ...]:
+    """B anchors for τ_0 … τ_T, without regimes; with a share, those for corrected cells."""
     y = progress(tau, shape)
     growth = (1 - np.asarray(tau) + shape.a) ** -shape.p
     allowed = even_stages(np.diff(y) * growth[1:] ** (1 / 3), max(budget, MOST))
     if len(allowed) == budget:
         return tuple(allowed.tolist())
-    line, square = (m[allowed][:, [*allowed, len(y) - 1]] for m in moments(y, growth))
-    here = y[allowed]
+    ends = [*allowed, len(y) - 1]
+    line, square = (m[allowed][:, ends] for m in moments(y, growth))
+    here, there = y[allowed], y[ends]
 
     def costs(k: int) -> np.ndarray:
         """e² of the cells from k: (j, l), with e = square + (y_k − y_j)·line."""
         span = here[k] - here[:k, None] if k else FIRST
-        return np.atleast_2d(square[k, k + 1 :] + span * line[k, k + 1 :]) ** 2
+        ahead = np.atleast_2d(square[k, k + 1 :] + span * line[k, k + 1 :])
+        if share is None:
+            return ahead**2
+        between = (there[k + 1 :] - here[k]) * line[k, k + 1 :] - square[k, k + 1 :]
+        return np.concatenate([(between + share * ahead)[:, :-1], ahead[:, -1:]], axis=1) ** 2
 
     _, places = cheapest_pairs(costs, len(allowed), budget)[-1]
     return tuple(allowed[[*places]].tolist())
@@ -122,13 +129,16 @@ def moments(y: np.ndarray, growth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return line, square
 
 
-def place(grid: Grid, budget: int) -> Placed:
-    """The anchors of a grid; the σ-mesh where there is no auto mesh."""
-    found = universal_anchors(grid, budget)
-    if found is not None:
-        return found, "auto"
-    anchors, words = sigma.MESH.place(grid, budget)
-    return anchors, f"{words} (no auto mesh: noise levels unknown or rising)"
+def placed_by(name: str, find: Callable[[Grid, int], tuple[int, ...] | None]) -> Mesh:
+    """The mesh of this name; the σ-mesh takes its place where find() knows no anchors."""
+
+    def place(grid: Grid, budget: int) -> Placed:
+        if (found := find(grid, budget)) is not None:
+            return found, name
+        anchors, words = sigma.MESH.place(grid, budget)
+        return anchors, f"{words} (no {name} mesh: noise levels unknown or rising)"
+
+    return Mesh(name, place, least=sigma.LEAST)
 
 
-MESH = Mesh("auto", place, least=sigma.LEAST)
+MESH = placed_by("auto", universal_anchors)
