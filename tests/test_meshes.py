@@ -66,7 +66,9 @@ def test_its_least_budget_is_its_own(every_second):
 
 
 def test_a_mesh_is_named_among_the_choices(every_second):
-    with pytest.raises(ValueError, match="one of auto, corrected, sigma, geometric, uniform, every-2nd, or"):
+    with pytest.raises(
+        ValueError, match="one of auto, corrected, sigma, geometric, uniform, every-2nd, or"
+    ):
         Plan.of(SIGMAS, 4, anchors="every-3rd")
 
 
