@@ -50,7 +50,9 @@ TARGETS: dict[str, tuple[str, str]] = {
     "gains": ("planning/gains.py", "gains"),
     "plan": ("plan.py", "plan inputs"),
     "run": ("run.py", "run run_ends reserve planning_flow"),
-    "history": ("history/slot.py history/cell.py", "run run_ends"),
+    "history": ("history/slot.py history/cell.py", "run run_ends correction"),
+    "correction": ("history/correction.py correction.py clock.py", "correction"),
+    "response": ("solvers/response.py", "correction solvers"),
     "solvers": ("solvers", "solvers"),
     "files": ("files.py moved.py registry.py", "files moved registry"),
 }

@@ -279,7 +279,7 @@ BAD_ANCHORS: list[tuple[Any, str]] = [
     ((0, 1.5), r"stage numbers, got \(0, 1\.5\)"),
     ((0, "1"), r"stage numbers, got \(0, '1'\)"),
     ((0, None), r"stage numbers, got \(0, None\)"),
-    ("index", "unknown anchors 'index'; choose one of auto, sigma, geometric, uniform"),
+    ("index", "unknown anchors 'index'; choose one of auto, corrected, sigma, geometric, uniform"),
     ("", "unknown anchors ''"),
 ]
 

@@ -77,14 +77,14 @@ def test_dbcache_is_that_of_cache_dit(flux, method):
     taylor = cache_dit.TaylorSeerCalibratorConfig(taylorseer_order=order) if order else None
     cache_dit.enable_cache(flux.pipe, cache_config=config, calibrator_config=taylor)
     try:
-        theirs = flux.sample(PROMPT, SEED, STEPS, suite.call, opened).sample
+        theirs = flux.sample(PROMPT, SEED, STEPS, suite.call, opened).x
     finally:
         cache_dit.disable_cache(flux.pipe)
         watching.remove()
     ours = method.run(CheckpointCase(flux, suite, Prompt(PROMPT, "0"), SEED), 0)
-    plain = flux.sample(PROMPT, SEED, STEPS, suite.call).sample
+    plain = flux.sample(PROMPT, SEED, STEPS, suite.call).x
     assert ours.evaluated == tuple(full) and 3 < len(full) < STEPS
-    assert torch.equal(ours.x.sample.part("frames"), theirs.part("frames"))
+    assert torch.equal(ours.x.x.part("frames"), theirs.part("frames"))
     assert not torch.equal(theirs.part("frames"), plain.part("frames"))
 
 

@@ -16,9 +16,17 @@ from torch import Tensor
 from geoshrink.compare import outcomes as shared
 from geoshrink.compare.compared import Outcome
 from geoshrink.compare.inputs import check_out
-from geoshrink.compare.outcomes import DIRECT, FULL, GEOSHRINK, PAPER, PLANNED, label_of, middle
+from geoshrink.compare.outcomes import (
+    DIRECT,
+    FULL,
+    GEOSHRINK,
+    PAPER,
+    PLANNED,
+    Cost,
+    label_of,
+    middle,
+)
 from geoshrink.compare.pictures import Pictures
-from geoshrink.compare.running import Cost
 from geoshrink.page import Comparison, Page, Section, Table
 from geoshrink.plan import METHODS, Plan
 from geoshrink.planning import Profile
