@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .checks import is_number
 
 #: K of a flow at σ = τ. Elsewhere x/(α + σ) is a flow's state at τ = σ/(α + σ), so K = κ/(α + σ).
@@ -53,10 +55,10 @@ class Correction:
     @classmethod
     def of(cls, given: Any) -> Correction | None:
         """What people pass as `correct`: False or None, True, a gain, or a Correction."""
-        if given is None or given is False:
+        if given is None:
             return None
-        if given is True:
-            return cls()
+        if isinstance(given, (bool, np.bool_)):
+            return cls() if given else None
         if isinstance(given, cls):
             return given
         if isinstance(given, str) or is_number(given):

@@ -117,7 +117,7 @@ class Run:
             )
         self.mask, self.dtype, self.group = check_mask(mask), dtype, check_group(group)
         self._history = history_of(self.plan, self.mask, dtype, self.group)
-        if solver is not None and solver not in SOLVERS:
+        if solver is not None and not (isinstance(solver, str) and solver in SOLVERS):
             raise ValueError(f"unknown solver {solver!r}; choose one of {', '.join(SOLVERS)}")
         self._why: str | None = None  # cells are not corrected, where the plan says they are
         self.know(solver)
@@ -284,6 +284,10 @@ class Run:
         if self._structure not in (None, structure(output)):
             self._restart(n, "the model's output changed its structure")
         self._unflatten, self._structure = unflatten, structure(output)
+        if memory is not None and len(memory) != len(leaves):
+            raise ValueError(
+                f"x ({len(memory)} tensors) does not mirror the model's output ({len(leaves)})"
+            )
         states = self._states(x, len(leaves))
         errors = self._history.observe(stage, leaves, states, memory)
         if self._history.left is not None:

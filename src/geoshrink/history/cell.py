@@ -69,8 +69,9 @@ class History:
         closings = self.closings(stage, memory)
         each = zip(self.slots, leaves, states, self.omega_at(stage), closings, state)
         errors = [slot.observe(stage, *rest) for slot, *rest in each]
+        self.left = self.uncorrected if self.skipped_before(stage) else None
         self.seen = [stage, *self.seen[:2]]
-        self.left, self.predicted, self.uncorrected = self.uncorrected, [], None
+        self.predicted, self.uncorrected = [], None
         self.open_cell()
         return errors if len(self.seen) > 1 else None  # type: ignore[return-value]
 
@@ -103,7 +104,8 @@ class History:
             omega = None if omega is None else omega[place]
             device = self.slots[i].kind[2]  # type: ignore[index]
             closing = self.corrector.closing(i, cell, omega, device, memory is None)
-            self.uncorrected = closing.fault(None if memory is None else memory[i])
+            state = None if memory is None else memory[i]
+            self.uncorrected = closing.fault(state, self.slots[i].kind[0])  # type: ignore[index]
             found.append(closing)
         return none if self.uncorrected is not None else found
 

@@ -50,11 +50,13 @@ class Closing:
     received: float | None
     caution: float
 
-    def fault(self, state: Sequence[Tensor | None] | None) -> str | None:
+    def fault(self, state: Sequence[Tensor | None] | None, shape: Sequence[int]) -> str | None:
         """Why it cannot be applied to this state of the solver, or None."""
         if state is None:
             out = self.received is None
             return "this solver's x must be moved, and it is out of reach" if out else None
+        if any(t is not None and [*t.shape] != [*shape] for t in state):
+            return "the state is not of the output's shape"
         given = [*(t is not None for t in state), *[False] * len(self.idle)]
         if all(there or idle for there, idle in zip(given, self.idle)):
             return None
@@ -123,7 +125,7 @@ class Corrector:
         cell: range,
         omega: Tensor | None,
         device: torch.device,
-        effective: bool = False,
+        effective: bool,
     ) -> Closing:
         """Of the cell of skipped stages that ends at stage cell.stop.
 
@@ -162,7 +164,7 @@ class Corrector:
         k, end = cell.start - 1, cell.stop
         if (k, end) not in zip(self.plan.anchors, self.plan.anchors[1:]):
             rows = [[*row, own] for row, own in zip(weights, a)]
-            return upload(torch.tensor(rows, dtype=torch.float64), device)
+            return upload(torch.tensor(rows, dtype=torch.float64, device="cpu"), device)
         make = planned_table if device.type == "cuda" else planned_table.__wrapped__
         table = make(self.plan.anchors, self.response(slot), self.plan.clock_of(slot), device)
         return table[:, k + 1 : end + 1]
@@ -188,7 +190,8 @@ def planned_table(
             weights = response.weights(cell)
             columns[k + 1 : end] = [list(column) for column in zip(*weights)]
             columns[end] = interpolated(weights, clock, cell)
-    return upload(torch.tensor(columns, dtype=torch.float64).T.contiguous(), device)
+    table = torch.tensor(columns, dtype=torch.float64, device="cpu")
+    return upload(table.T.contiguous(), device)
 
 
 def upload(table: Tensor, device: torch.device) -> Tensor:

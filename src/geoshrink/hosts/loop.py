@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from ..correction import Correction
 from ..grid import Grid
 from ..outputs import flatten
 from ..plan import Plan
@@ -30,8 +31,8 @@ from .handle import tell
 from .hooks import Hooks
 from .memory import Memory
 from .options import fault, plan_of, warn
-from .responses import memory_of, solver_of
-from .scheduling import first_index, is_euler, read_ahead
+from .responses import is_plain_euler, memory_of, solver_of
+from .scheduling import first_index, read_ahead
 from .signatures import hollow, shapes
 from .stack import running, stack
 from .steering import Mark, Steering, mark
@@ -222,16 +223,17 @@ class Loop:
                 received, moved = self.correct(scheduler, run, output, x)
             else:
                 received = self.observe(scheduler, key, output, x, given)
-            new = {id(output): received, id(x): moved}
-            changed = {k: new.get(id(v), v) for k, v in kwargs.items()}
-            result = original(*(new.get(id(v), v) for v in args), **changed)
+            new = {names[0]: received, "sample": moved}
+            changed = {k: new.get(k, v) for k, v in kwargs.items()}
+            result = original(*(new.get(k, v) for k, v in zip(names, args)), **changed)
         else:
             if run is None and self.wants_copy(scheduler):
-                self.before[id(scheduler)] = copy.deepcopy(scheduler)
+                self.before[id(scheduler)] = copied(scheduler)
             result = original(*args, **kwargs)
             self.observe(scheduler, key, output, x, given)
         after = sample_of(result)
-        if isinstance(after, Tensor):
+        self.state.pop(key, None)
+        if isinstance(after, Tensor) and after is not x:  # in place: the host keeps its own x
             self.state[key] = mark(after)
         if not self.skipping and self.stage not in self.queried:
             self.queried.append(self.stage)
@@ -245,7 +247,9 @@ class Loop:
     def check_state(self, key: tuple[int, int], run: Run, x: Any) -> None:
         """A cell in which somebody changed the state is not corrected."""
         known = self.state.get(key)
-        if known is None or not same_tensor(known, x):
+        if isinstance(x, Tensor) and x.is_inference():
+            run.leave_cell("under torch.inference_mode nobody sees who writes to the state")
+        elif known is None or not same_tensor(known, x):
             run.leave_cell("the state was changed between the steps")
 
     def correct(self, scheduler: Any, run: Run, output: Any, x: Any) -> tuple[Any, Any]:
@@ -262,7 +266,7 @@ class Loop:
     def wants_copy(self, scheduler: Any) -> bool:
         asked = self.seam.options
         correct = asked["plan"].correct if "plan" in asked else asked.get("correct")
-        return bool(correct) and not is_euler(scheduler)
+        return Correction.of(correct) is not None and not is_plain_euler(scheduler)
 
     def learn_solver(
         self, run: Run, scheduler: Any, given: dict[str, Any], output: Any, x: Any
@@ -277,7 +281,7 @@ class Loop:
         try:
             if self.order > 1:
                 raise ValueError(f"{type(scheduler).__name__} takes two outputs a stage")
-            before = self.before.pop(id(scheduler), None)
+            before = self.before.pop(id(scheduler), "it had begun before it was seen")
             run.know(*solver_of(scheduler, before, run.plan, start, more))
         except ValueError as error:
             run.know(None, why=str(error))
@@ -408,6 +412,14 @@ class Loop:
             bytes_held=held,
             forwards=self.forwards,
         )
+
+
+def copied(scheduler: Any) -> Any:
+    """A deep copy, or why there is none."""
+    try:
+        return copy.deepcopy(scheduler)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def sample_of(result: Any) -> Any:

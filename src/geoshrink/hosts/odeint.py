@@ -78,6 +78,7 @@ def wrap(
     plan: Plan | str | Path | Mapping[str, Any] | None = None,
     mask: Any = None,
     dtype: torch.dtype = torch.float32,
+    solver: str | None = None,
     **plan_options: Any,
 ) -> Integrated:
     """func for a solver that calls it once at every time of t but the last, as Euler does.
@@ -86,11 +87,12 @@ def wrap(
         trajectory = torchdiffeq.odeint(velocity, noise, t, method="euler")
         print(velocity.report)
 
-    Options are those of odeint(). A call at any other time runs func, and so do all calls after
-    it; a call at t_0 begins a new run. Each thread has runs of its own.
+    Options are those of odeint(); with `correct`, say solver="euler" if it is Euler's. A call at
+    any other time runs func, and so do all calls after it; a call at t_0 begins a new run. Each
+    thread has runs of its own.
     """
     stages = stages_of(numbers(t), None, budget, plan, plan_options)
-    return Integrated(func, *stages, mask, dtype, False, "euler")
+    return Integrated(func, *stages, mask, dtype, False, solver)
 
 
 class Integrated(Wrapped):

@@ -1,42 +1,39 @@
 """The response of a host's scheduler, read off a copy of it, and what its outputs say about data.
 
-A copy is made before the first step and run on unit impulses on the CPU, once for every
-configuration and grid. Noise is drawn from the same seed with and without the impulses, so that it
-cancels. What is not linear, or not known, is left uncorrected, with its reason.
+A copy is made before the first step and run on unit impulses on the CPU, with zeros for noise.
+What is not linear, or not known, is left uncorrected, with its reason.
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
 import math
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from ..plan import Plan
 from ..solvers.response import EulerResponse, NotLinear, ProbedResponse, probe, stored_in
 from ..track import Track
 from .hooks import without_hooks
-from .scheduling import EXPLODING, is_euler, is_flow, prediction_of
+from .scheduling import EXPLODING, is_euler, is_flow, knows_data, numbers, prediction_of
 
 #: Settings that bend the data prediction.
 BENT = ("thresholding", "clip_sample")
 #: Schedulers in σ whose x is (x₀ + σ·ε)/√(1 + σ²).
 PRESERVING = ("DPMSolver", "DEIS", "UniPC", "SASolver")
-KNOWN: OrderedDict[tuple, ProbedResponse | str] = OrderedDict()
-MOST_KNOWN = 32
+NEAR = 1e-3  # of σ: the plan's grid is the scheduler's own
 
 
 def solver_of(
     scheduler: Any, before: Any, plan: Plan, start: int, kwargs: Mapping[str, Any]
-) -> tuple[list[EulerResponse] | list[ProbedResponse], list[Track]]:
+) -> tuple[list[EulerResponse] | list[ProbedResponse] | str, list[Track] | None]:
     """(response, levels) of a scheduler's steps; a ValueError says why there is none.
 
-    before   a copy of the scheduler from before its first step
+    before   a copy of the scheduler from before its first step, or why there is none
     start    the index of the first timestep of the loop
     kwargs   what step is given besides output, timestep and sample
     """
@@ -48,20 +45,56 @@ def solver_of(
         raise ValueError("the grid has stages of zero length")
     if others := [key for key, value in kwargs.items() if isinstance(value, Tensor)]:
         raise ValueError(f"{name}.step is given {', '.join(others)}")
+    replaced = [key for key, value in plain(scheduler).items() if takes_over(scheduler, key, value)]
+    if replaced:
+        raise ValueError(f"somebody has replaced {replaced[0]} of this {name}")
     levels = levels_of(scheduler, plan, start)
-    if is_euler(scheduler) and not kwargs.get("s_churn"):
+    if is_plain_euler(scheduler):
+        if kwargs.get("s_churn"):
+            raise ValueError(f"{name} adds noise (s_churn)")
+        if plan.refine > 1:
+            return "euler", None
         return [EulerResponse(plan.track(0), plan.space == "data")], [levels]
-    if before is None:
-        raise ValueError(f"{name} had begun before it was seen")
-    return [probed(before, plan, start, kwargs)], [levels]
+    if isinstance(before, str):
+        raise ValueError(f"{name} cannot be copied ({before})")
+    return [run_on_impulses(before, plan, start, kwargs)], [levels]
+
+
+def plain(scheduler: Any) -> dict[str, Any]:
+    """A scheduler's attributes as they are without us."""
+    return without_hooks(vars(scheduler))
+
+
+def takes_over(scheduler: Any, name: str, value: Any) -> bool:
+    """Whether an attribute takes the place of a method of the class."""
+    return callable(value) and callable(getattr(type(scheduler), name, None))
+
+
+def is_plain_euler(scheduler: Any) -> bool:
+    """Whether the step is diffusers' own Euler step."""
+    home = getattr(type(scheduler).step, "__module__", "")
+    return is_euler(scheduler) and home.startswith("diffusers.")
+
+
+def is_in_sigma(scheduler: Any, plan: Plan, start: int) -> bool:
+    """Whether the plan's grid is the scheduler's own σ."""
+    sigmas = getattr(scheduler, "sigmas", None)
+    if sigmas is None or len(sigmas) != len(scheduler.timesteps) + 1:
+        return False
+    own, planned = numbers(sigmas)[start + 1 :], plan.track(0).sigmas[1:]
+    return all(abs(a - b) <= NEAR * max(abs(a), abs(b)) for a, b in zip(own, planned))
 
 
 def levels_of(scheduler: Any, plan: Plan, start: int) -> Track:
     """α and σ of x at every stage, and what the output is."""
     name, own = type(scheduler).__name__, plan.track(0)
-    stages = range(start, start + plan.steps)
     products = getattr(scheduler, "alphas_cumprod", None)
+    unknown = ValueError(f"it is not known what the outputs of {name} say about the data")
+    if getattr(scheduler, "sigmas", None) is not None and not is_in_sigma(scheduler, plan, start):
+        raise unknown
     if is_flow(scheduler):
+        if not knows_data(scheduler):
+            raise unknown
         if own.levels is None:
             raise ValueError(f"it is not known where the data is on the grid of {name}")
         return own
@@ -71,84 +104,65 @@ def levels_of(scheduler: Any, plan: Plan, start: int) -> Track:
         alphas = [1 / math.sqrt(1 + s**2) for s in own.sigmas]
         noise = [s * a for s, a in zip(own.sigmas, alphas)]
     elif products is not None and getattr(scheduler, "sigmas", None) is None:
-        times = torch.as_tensor(scheduler.timesteps).long().cpu()[list(stages)]
+        times = torch.as_tensor(scheduler.timesteps).long().cpu()[start : start + plan.steps]
         kept = [*torch.as_tensor(products).double().cpu()[times].tolist(), 1.0]
         alphas, noise = [math.sqrt(k) for k in kept], [math.sqrt(1 - k) for k in kept]
     else:
-        raise ValueError(f"it is not known what the outputs of {name} say about the data")
+        raise unknown
     if min(alphas) == 0:
         raise ValueError(f"the first output of {name} says nothing about the data")
     return Track(tuple(noise), prediction_of(scheduler), tuple(alphas), 0.0)
 
 
-def probed(before: Any, plan: Plan, start: int, kwargs: Mapping[str, Any]) -> ProbedResponse:
-    """From memory, if the same scheduler has run over the same grid."""
-    settings = {k: v for k, v in kwargs.items() if isinstance(v, (bool, int, float, str))}
-    config = sorted((k, repr(v)) for k, v in getattr(before, "config", {}).items())
-    grid = plan.grid.tracks, plan.space
-    key = (type(before), tuple(config), grid, start, tuple(sorted(settings.items())))
-    if key not in KNOWN:
-        try:
-            KNOWN[key] = run_on_impulses(before, plan, start, settings)
-        except NotLinear as error:
-            KNOWN[key] = f"{type(before).__name__}: {error}"
-        except Exception as error:  # a scheduler that does not take small tensors on the CPU
-            reason = f"{type(before).__name__} could not be tried out"
-            KNOWN[key] = f"{reason} ({type(error).__name__}: {error})"
-        while len(KNOWN) > MOST_KNOWN:
-            KNOWN.popitem(last=False)
-    found = KNOWN[key]
-    if isinstance(found, str):
-        raise ValueError(found)
-    return found
-
-
 def run_on_impulses(
-    before: Any, plan: Plan, start: int, settings: dict[str, Any]
+    before: Any, plan: Plan, start: int, kwargs: Mapping[str, Any]
 ) -> ProbedResponse:
-    """Two copies of the scheduler, with and without impulses; what is left is their difference."""
-    track = plan.track(0)
+    settings = {k: v for k, v in kwargs.items() if isinstance(v, (bool, int, float, str))}
+    settings["return_dict"] = False
+    track, name = plan.track(0), type(before).__name__
     maps = [track.data_map(n) for n in range(plan.steps)] if plan.space == "data" else None
-    drawn, still = Trial(before, start, settings), Trial(before, start, settings)
-    quiet: list[Tensor] = []
 
-    def step(n: int, x: Tensor, output: Tensor) -> Tensor:
-        if not quiet:
-            quiet.append(torch.zeros_like(x))
-        noise = quiet[0]
-        quiet[0] = still.step(n, noise, quiet_output(n, noise))
-        return drawn.step(n, x + noise, output + quiet_output(n, noise)) - quiet[0]
+    def make() -> tuple[Any, Callable[[int, Tensor, Tensor], Tensor]]:
+        scheduler = copy.deepcopy(before)
+        own = {k: v.cpu() if isinstance(v, Tensor) else v for k, v in plain(scheduler).items()}
+        vars(scheduler).clear()
+        vars(scheduler).update(own)
+        times = scheduler.timesteps[start:]
 
-    def quiet_output(n: int, noise: Tensor) -> Tensor:
-        a, b = (0.0, 1.0) if maps is None else maps[n]
-        return -a * noise / b if b else torch.zeros_like(noise)
+        def step(n: int, x: Tensor, output: Tensor) -> Tensor:
+            return scheduler.step(output, times[n], x, **settings)[0]
 
-    def stored(x: Tensor) -> dict[tuple, Tensor]:
-        others = stored_in(still.scheduler, x)
-        return {path: t - others[path] for path, t in stored_in(drawn.scheduler, x).items()}
+        return scheduler, step
 
-    return probe(step, stored, plan.steps, maps)
+    try:
+        with Quiet(), torch.device("cpu"):
+            return probe(make, plan.steps, maps)
+    except NotLinear as error:
+        raise ValueError(f"{name}: {error}") from None
+    except Exception as error:  # a scheduler that does not take small tensors on the CPU
+        raise ValueError(
+            f"{name} could not be tried out ({type(error).__name__}: {error})"
+        ) from None
 
 
-class Trial:
-    """A copy of a scheduler on the CPU, whose noise comes from a seed and from no generator."""
+class Quiet(TorchFunctionMode):
+    """In this thread noise is 0, and comes from no generator."""
 
-    def __init__(self, before: Any, start: int, settings: dict[str, Any]):
-        self.scheduler = copy.deepcopy(before)
-        plain = without_hooks(vars(self.scheduler))
-        vars(self.scheduler).clear()
-        for name, value in plain.items():
-            vars(self.scheduler)[name] = value.cpu() if isinstance(value, Tensor) else value
-        self.times = self.scheduler.timesteps[start:]
-        self.settings = settings | {"return_dict": False}
-        self.random = torch.Generator().manual_seed(0)
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        kwargs.pop("generator", None)
+        if func is torch.randn_like:
+            return torch.zeros_like(*args, **kwargs)
+        if func is torch.randn:
+            return torch.zeros(*args, **kwargs)
+        if func in RANDOM:
+            raise NotLinear(f"it draws its noise by {func.__name__}")
+        return func(*args, **kwargs)
 
-    def step(self, n: int, x: Tensor, output: Tensor) -> Tensor:
-        takes = inspect.signature(self.scheduler.step).parameters
-        more = {"generator": self.random} if "generator" in takes else {}
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(n)
-            return self.scheduler.step(output, self.times[n], x, **self.settings, **more)[0]
+
+RANDOM = (torch.rand, torch.rand_like, torch.randint, torch.normal, torch.bernoulli)
 
 
 def memory_of(scheduler: Any, x: Tensor, stored: Sequence[tuple]) -> list[Tensor | None]:

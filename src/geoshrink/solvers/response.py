@@ -7,6 +7,8 @@ response of any such solver is read off once per grid: it is run on unit impulse
 
 from __future__ import annotations
 
+import copy
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +23,7 @@ from .registry import SOLVERS
 
 Path = tuple[str | int, ...]  # the way from a solver to a tensor that it stores
 ROUNDING = 1e-4  # solvers may work in float32
+STEEP = 1e4  # an output that carries more than this many times d may overflow
 LOUD = 1e4  # so large that whatever clips shows it
 
 
@@ -43,7 +46,7 @@ class EulerResponse:
     def carry(self, n: int) -> float | None:
         """p/g: by how much more output a step ends where it would from another x."""
         p, g = self.track.euler(n)
-        return p / g if g else None
+        return p / g if g and abs(p / g) < STEEP else None
 
 
 class ProbedResponse:
@@ -75,33 +78,45 @@ def response_of(solver: str, track: Track, data_space: bool) -> Response:
 def probed(kind: Any, track: Track, data_space: bool) -> ProbedResponse:
     if kind.evaluations > 1:
         raise NotLinear(f"{kind.name!r} has more than one output a stage")
-    own = kind(track)
     maps = [track.data_map(n) for n in range(track.steps)] if data_space else None
-    return probe(lambda n, x, v: own.step(n, x, v), lambda x: stored_in(own, x), track.steps, maps)
+
+    def make() -> tuple[Any, Callable[[int, Tensor, Tensor], Tensor]]:
+        solver = kind(track)
+        return solver, solver.step
+
+    return probe(make, track.steps, maps)
 
 
 def probe(
-    step: Callable[[int, Tensor, Tensor], Tensor],
-    stored: Callable[[Tensor], dict[Path, Tensor]],
+    make: Callable[[], tuple[Any, Callable[[int, Tensor, Tensor], Tensor]]],
     steps: int,
     maps: Sequence[tuple[float, float]] | None = None,
 ) -> ProbedResponse:
     """Runs a fresh solver on a unit impulse at every stage; one more row checks that it is linear.
 
-    step     step(n, x, output) is x after stage n
-    stored   stored(x) is what the solver stores now, of the shape of x
+    make     make() is a fresh solver and its step: step(n, x, output) is x after stage n
     maps     (a, b) of every stage where z is the data prediction a·x + b·output; else z is the
              output
     """
-    mix = LOUD * torch.cos(torch.arange(steps, dtype=torch.float64))
-    x = torch.zeros(steps + 1, 1, 1, 1, dtype=torch.float64)
-    seen: list[dict[Path, np.ndarray]] = []
+    (solver, step), (twin, follow) = make(), make()
+    mix = LOUD * torch.cos(torch.arange(steps, dtype=torch.float64, device="cpu"))
+    x = torch.zeros(steps + 1, 1, 1, 1, dtype=torch.float64, device="cpu")
+    y, middle, seen = x, steps // 2, []
     for n in range(steps):
-        seen.append({path: flat(t) for path, t in ({(): x} | stored(x)).items()})
+        stored = stored_in(solver, x)
+        seen.append({path: flat(t) for path, t in ({(): x} | stored).items()})
+        if n == middle:  # the twin has seen nothing but zeros; with this state it must go on alike
+            for path, tensor in stored.items():
+                store(twin, path, tensor.clone())
+            y = x.clone()
         z = torch.zeros_like(x)
         z[n], z[steps] = 1.0, mix[n]
         a, b = (0.0, 1.0) if maps is None else maps[n]
-        x = step(n, x, (z - a * x) / b if b else torch.zeros_like(x))
+        output = (z - a * x) / b if b else torch.zeros_like(x)
+        y = follow(n, y, output if n >= middle else torch.zeros_like(x))
+        x = step(n, x, output)
+        if n >= middle and not torch.allclose(x, y, rtol=ROUNDING, atol=ROUNDING):
+            raise NotLinear("it keeps its past where it cannot be reached")
     paths = list(dict.fromkeys(path for one in seen for path in one))
     none = np.zeros(steps + 1)
     table = np.array([[one.get(path, none) for one in seen] for path in paths])
@@ -117,10 +132,11 @@ def flat(t: Tensor) -> np.ndarray:
 
 
 def stored_in(solver: Any, like: Tensor) -> dict[Path, Tensor]:
-    """The tensors of the shape of x among a solver's attributes, and in lists and tuples there."""
+    """The tensors of the shape of x among a solver's attributes, and in lists and dicts there."""
     found: dict[Path, Tensor] = {}
     for name, value in vars(solver).items():
-        parts = enumerate(value) if isinstance(value, (list, tuple)) else [(None, value)]
+        parts = enumerate(value) if isinstance(value, (list, tuple, deque)) else [(None, value)]
+        parts = value.items() if isinstance(value, dict) else parts
         for i, part in parts:
             if isinstance(part, Tensor) and part.shape == like.shape:
                 found[(name,) if i is None else (name, i)] = part
@@ -134,5 +150,9 @@ def store(solver: Any, path: Path, tensor: Tensor) -> None:
         setattr(solver, str(name), tensor)
         return
     parts = getattr(solver, str(name))
-    kind = type(parts)
-    setattr(solver, str(name), kind(tensor if i == index[0] else p for i, p in enumerate(parts)))
+    if isinstance(parts, tuple):
+        parts = tuple(tensor if i == index[0] else part for i, part in enumerate(parts))
+    else:
+        parts = copy.copy(parts)
+        parts[index[0]] = tensor
+    setattr(solver, str(name), parts)
