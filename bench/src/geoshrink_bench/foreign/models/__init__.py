@@ -1,0 +1,8 @@
+"""One file for each foreign model; each ends in register(Recipe(…))."""
+
+from . import alloys as alloys
+from . import digits_cnn as digits_cnn
+from . import digits_unet as digits_unet
+from . import digits_vit as digits_vit
+from . import letters_latent as letters_latent
+from . import spectra_21cm as spectra_21cm
