@@ -11,6 +11,7 @@ import argparse
 import itertools
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ import torch
 from geoshrink import Profile, profile
 from geoshrink.outputs import flatten
 from geoshrink.planning.tournament import decibels
-from geoshrink_bench import zoo
+from geoshrink_bench import foreign, zoo
 from geoshrink_bench.cases.zoo_case import ZooCase
 from geoshrink_bench.zoo.model import joined
 
@@ -37,6 +38,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fruit-x0": dict(guidance=(3.0, 1.5), shift=(3.0, 1.0), budgets=(7, 10, 15, 20)),
     "fruit-video": dict(guidance=(5.0, 2.0), shift=(7.0, 3.0), budgets=(10, 15, 20)),
 }
+ZOO = list(SETTINGS)
+#: Models of others, on the machine or skipped: guidance as judged, then none.
+SETTINGS |= {
+    name: dict(
+        guidance=tuple(dict.fromkeys([recipe.judged_at["guidance"], 1.0])),
+        shift=(recipe.judged_at["shift"],),
+        budgets=(7, 10, 15, 20),
+    )
+    for name, recipe in foreign.RECIPES.items()
+}
 HEAVY = {"fruit-video": 4, "objects": 2}  # so many times fewer samples
 
 Setting = tuple[str, float, Any]  # model, guidance, shift
@@ -49,7 +60,7 @@ def arguments(about: str, folder: str, seeds: int) -> argparse.ArgumentParser:
     parser.add_argument(
         "--profiles", type=Path, default=Path("cells/profiles"), help="so are these"
     )
-    parser.add_argument("--models", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--models", nargs="+", default=ZOO, choices=list(SETTINGS))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--calibration", type=int, default=32, help="samples of the profile")
     parser.add_argument("--samples", type=int, default=32, help="held out, for each seed")
@@ -78,7 +89,12 @@ def each(
         file = cell_file(args, (name, guidance, shift))
         if not file.exists():
             start = time.time()
-            body = work(zoo.load(name, args.device), guidance, shift, args)
+            try:
+                model = load(name, args.device)
+            except foreign.Missing as error:
+                print(f"SKIPPED: {error}", file=sys.stderr, flush=True)
+                continue
+            body = work(model, guidance, shift, args)
             seconds = round(time.time() - start)
             body |= {"setting": [name, guidance, shift], "seconds": seconds, "on": device_of(args)}
             beside = file.with_suffix(".part")
@@ -87,6 +103,11 @@ def each(
             print(f"{file.stem}: {body['seconds']} s", flush=True)
     files = [cell_file(args, setting) for setting in chosen]
     return [json.loads(f.read_text(encoding="utf-8")) for f in files if f.exists()]
+
+
+def load(name: str, device: str) -> Any:
+    """A model of the zoo, or of others."""
+    return foreign.load(name, device) if name in foreign.RECIPES else zoo.load(name, device)
 
 
 def cell_file(args: Any, setting: Setting) -> Path:

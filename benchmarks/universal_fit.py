@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from planning_common import SETTINGS, settings
+from planning_common import ZOO, settings
 
 from geoshrink import Profile
 from geoshrink.meshes.auto import Shape, universal_anchors
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--shapes", type=int, default=300, help="so many are tried")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    known = [s for s in (Setting.load(args.profiles, *at) for at in settings(list(SETTINGS))) if s]
+    known = [s for s in (Setting.load(args.profiles, *at) for at in settings(ZOO)) if s]
     shapes = drawn(args.shapes)
     losses = [by_family(known, shape) for shape in shapes]
     families = sorted(losses[0])

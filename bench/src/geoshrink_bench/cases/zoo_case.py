@@ -1,5 +1,5 @@
-"""Samples of a model of the zoo, as every method gets them; and how far off a method is, stage by
-stage.
+"""Samples of a model of the zoo, or of others, as every method gets them; and how far off a method
+is, stage by stage.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from geoshrink.grid import Grid
 from geoshrink.outputs import flatten
 from geoshrink.sampling import sample
 
+from ..foreign.model import Model as Foreign
 from ..methods.base import Case, Method, Outcome
 from ..zoo.model import Model, within
 from ..zoo.recipes import RECIPES
@@ -27,7 +28,7 @@ TRACED = 16  # samples over which a trace is the mean
 class ZooCase(Case):
     """Some samples of a model, in one batch."""
 
-    model: Model
+    model: Model | Foreign
     labels: Sequence[int | str]
     noise: Any
     guidance: float | None = None
