@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import subprocess
-import warnings
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -226,7 +225,6 @@ def test_samples_look_like_data(name):
     try:
         model = foreign.load(name)
     except foreign.Missing as reason:
-        warnings.warn(f"SKIPPED: {reason}", stacklevel=1)
         pytest.skip(str(reason))
     large = sum(p.numel() for p in model.network.parameters()) > 1e7
     count = 3 if large else 24 if math.prod(model.recipe.shape) > 64 else 96
