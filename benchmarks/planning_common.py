@@ -48,7 +48,7 @@ SETTINGS |= {
     )
     for name, recipe in foreign.RECIPES.items()
 }
-HEAVY = {"fruit-video": 4, "objects": 2}  # so many times fewer samples
+HEAVY = {"fruit-video": 4, "objects": 2, "spectra-21cm": 2}  # so many times fewer samples
 
 Setting = tuple[str, float, Any]  # model, guidance, shift
 
@@ -178,7 +178,7 @@ def heading(
     about: str, script: str, args: Any, cells: Sequence[dict[str, Any]], asked: int
 ) -> list[str]:
     where = " and ".join(sorted({cell["on"] for cell in cells}))
-    fewer = ", ".join(f"{name}: 1/{n}" for name, n in HEAVY.items())
+    fewer = ", ".join(f"{name}: 1/{n}" for name, n in HEAVY.items() if name in args.models)
     return [
         f"# {about.splitlines()[0]}",
         "",

@@ -227,14 +227,14 @@ def test_samples_look_like_data(name):
     except foreign.Missing as reason:
         pytest.skip(str(reason))
     large = sum(p.numel() for p in model.network.parameters()) > 1e7
-    count = 3 if large else 24 if math.prod(model.recipe.shape) > 64 else 96
+    count = 3 if large else 24 if math.prod(model.recipe.shape) > 128 else 96
     labels = [i % len(model.classes) for i in range(count)]
     x = sample(model.velocity(labels), model.noise(count), model.grid())
     assert x.isfinite().all()
-    found = statistics(model.values(x))
+    found = statistics(model.values(x), labels)
     for what, (least, most) in model.recipe.looks.items():
         assert least <= found[what] <= most, (name, what, found)
-    noise = statistics(model.values(model.noise(count)))
+    noise = statistics(model.values(model.noise(count)), labels)
     assert not all(a <= noise[what] <= b for what, (a, b) in model.recipe.looks.items())
     velocity, few = model.velocity(labels[:2]), model.noise(2, seed=1)
     full, budget = (sample(velocity, few, model.grid(6), b) for b in (None, 6))

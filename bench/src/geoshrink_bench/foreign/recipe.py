@@ -66,8 +66,8 @@ class Recipe:
     guided      whether it knows a class that stands for none
     within      the σ between which guidance acts, for models that are sampled so
     judged_at   steps, guidance and shift of its benchmark
-    looks       (least, most) of statistics of decoded samples, which tell them from noise: mean,
-                std, and leading, the share of the first principal component (model.statistics)
+    looks       (least, most) of statistics of decoded samples that tell them from noise
+                (model.statistics)
     """
 
     name: str

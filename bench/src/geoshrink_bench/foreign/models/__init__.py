@@ -2,6 +2,7 @@
 
 from . import alloys as alloys
 from . import digits_cnn as digits_cnn
+from . import digits_latent as digits_latent
 from . import digits_unet as digits_unet
 from . import digits_vit as digits_vit
 from . import letters_latent as letters_latent

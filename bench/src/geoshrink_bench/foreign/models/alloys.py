@@ -82,6 +82,6 @@ ALLOYS = register(
         alphas="vp",
         schedule=SCHEDULE,
         classes=("intermetallic", "BCC", "FCC", "FCC and BCC"),
-        looks=dict(mean=(-0.4, 0.4), std=(0.6, 1.5), leading=(0.25, 0.8)),
+        looks=dict(mean=(-0.4, 0.4), std=(0.6, 1.5), told=(0.15, 0.8)),
     )
 )

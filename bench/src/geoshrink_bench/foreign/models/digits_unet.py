@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from ..files import tensors
 from ..recipe import Network, Recipe, Repository, register
+from .embedding import Waves
 
 WEIGHTS = "notebooks/mnist/unet.pt"
 WIDTHS, TIME, CLASS = (16, 32, 64), 40, 8
@@ -55,16 +55,6 @@ class Level(nn.Module):
         return self.downsample(x) if hasattr(self, "downsample") else x
 
 
-class Waves(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weights = nn.Parameter(torch.zeros(1, TIME // 2))
-
-    def forward(self, time: Tensor) -> Tensor:
-        angles = 2 * math.pi * time[:, None] * self.weights
-        return math.sqrt(2) * torch.cat([angles.sin(), angles.cos()], 1)
-
-
 class Digits(Network):
     """Three resolutions; what the coarser ones see is added again on the way up."""
 
@@ -73,7 +63,7 @@ class Digits(Network):
         first, last = WIDTHS[0], WIDTHS[-1]
         start = nn.Conv2d(1, first, 3, padding=1)
         self.init_conv = nn.Sequential(start, nn.BatchNorm2d(first), nn.SiLU())
-        self.time_embedder, self.y_embedder = Waves(), nn.Embedding(11, CLASS)
+        self.time_embedder, self.y_embedder = Waves(TIME), nn.Embedding(11, CLASS)
         pairs = list(pairwise(WIDTHS))
         self.encoders = nn.ModuleList([Level(fine, down=coarse) for fine, coarse in pairs])
         self.midcoder = Level(last)
