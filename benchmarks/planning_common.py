@@ -22,8 +22,9 @@ import torch
 from geoshrink import Profile, profile
 from geoshrink.outputs import flatten
 from geoshrink.planning.tournament import decibels
-from geoshrink_bench import foreign, zoo
+from geoshrink_bench import foreign
 from geoshrink_bench.cases.zoo_case import ZooCase
+from geoshrink_bench.models import load
 from geoshrink_bench.zoo.model import joined
 
 #: guidance: as judged, then moderate; shift: as judged, then another; budgets: the paper's.
@@ -103,11 +104,6 @@ def each(
             print(f"{file.stem}: {body['seconds']} s", flush=True)
     files = [cell_file(args, setting) for setting in chosen]
     return [json.loads(f.read_text(encoding="utf-8")) for f in files if f.exists()]
-
-
-def load(name: str, device: str) -> Any:
-    """A model of the zoo, or of others."""
-    return foreign.load(name, device) if name in foreign.RECIPES else zoo.load(name, device)
 
 
 def cell_file(args: Any, setting: Setting) -> Path:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from geoshrink import sample
-from geoshrink_bench import foreign
+from geoshrink_bench import command, foreign
 from geoshrink_bench.cases.zoo_case import ZooCase
 from geoshrink_bench.foreign import files
 from geoshrink_bench.foreign.__main__ import main
@@ -239,3 +239,19 @@ def test_samples_look_like_data(name):
     velocity, few = model.velocity(labels[:2]), model.noise(2, seed=1)
     full, budget = (sample(velocity, few, model.grid(6), b) for b in (None, 6))
     assert torch.equal(full, budget)
+
+
+def test_suites_run_them(model, tmp_path):
+    given = {
+        "name": "mine",
+        "samples": 2,
+        "seeds": 1,
+        "keep": 1,
+        "models": {"toy": {"budgets": [4], "steps": 6, "guidance": [2], "interval": [0.3, 0.7]}},
+        "methods": ["direct", "GeoShrink (default)"],
+        "metrics": ["dB"],
+    }
+    done = command.run(given, tmp_path / "cells", full_only=True, quiet=True)
+    assert not done.failed
+    command.report([tmp_path / "cells"], quiet=True)
+    assert "toy" in (tmp_path / "cells" / "report.md").read_text(encoding="utf-8")

@@ -26,11 +26,12 @@ from ..methods.base import Case, Method
 from ..metrics import values_of
 from ..metrics.base import is_current
 from ..metrics.zoo import Scores, metrics_of
+from ..models import load
 from ..runner import Lab, Spec, device_name
 from ..samples import read_samples, write_samples
 from ..store import Store, name_of, put_tensors, tensors_in
 from ..words import Row
-from ..zoo.model import Model, joined, load
+from ..zoo.model import Model, joined
 from .zoo_case import Trace, ZooCase, forwards_of
 from .zoo_suite import ZooSuite
 

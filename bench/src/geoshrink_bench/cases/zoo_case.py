@@ -18,6 +18,7 @@ from geoshrink.sampling import sample
 
 from ..foreign.model import Model as Foreign
 from ..methods.base import Case, Method, Outcome
+from ..models import recipes
 from ..zoo.model import Model, within
 from ..zoo.recipes import RECIPES
 
@@ -97,7 +98,9 @@ def branches(setting: dict[str, Any], steps: int) -> list[int]:
         return [1] * steps
     if not setting["interval"]:
         return [2] * steps
-    model = Model(RECIPES[setting["model"]], None, {}, "")  # type: ignore[arg-type]
+    recipe: Any = recipes()[setting["model"]]
+    foreign = setting["model"] not in RECIPES
+    model: Any = Foreign(recipe, None) if foreign else Model(recipe, None, {}, "")  # type: ignore
     sigmas = model.sigmas(steps, setting["shift"])
     levels = list(zip(*sigmas)) if model.recipe.joint else sigmas
     return [1 + within(level, setting["interval"]) for level in levels[:-1]]

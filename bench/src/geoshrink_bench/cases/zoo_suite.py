@@ -25,8 +25,8 @@ from geoshrink.checks import whole
 
 from ..methods.registry import METHODS, check_options
 from ..metrics.zoo import names
+from ..models import recipes
 from ..schema import Key, checked, count, finite, list_of, mapping, one_of, switch, text
-from ..zoo.recipes import RECIPES
 
 PRECISIONS = ("highest", "high", "medium")  # torch's names: float32, TF32, bfloat16 products
 BUDGETS = (10, 15, 20)
@@ -58,9 +58,10 @@ class ZooSuite:
         """(the specification of a reference, its budgets): every model × guidance × shift."""
         found = []
         for model, given in self.models:
-            at = {**RECIPES[model].judged_at, "interval": None, "lengths": None, **given}
+            recipe = recipes()[model]
+            at = {**recipe.judged_at, "interval": None, "lengths": None, **given}
             for guidance in many(at["guidance"]):
-                for shift in shifts(at["shift"], RECIPES[model].joint):
+                for shift in shifts(at["shift"], recipe.joint):
                     own = dict(model=model, steps=at["steps"], guidance=guidance, shift=shift)
                     own |= dict(interval=at["interval"], lengths=at["lengths"])
                     own |= dict(samples=self.samples, seeds=self.seeds, precision=self.precision)
@@ -105,8 +106,8 @@ def models_in(where: str, given: Any) -> list[tuple[str, dict[str, Any]]]:
         raise ValueError(f"{where}: models are name: settings, such as fruit: {{}}; got {given!r}")
     found = []
     for model, settings in (pair for part in parts for pair in part.items()):
-        if model not in RECIPES:
-            raise ValueError(f"{where}: no model {model!r}; the zoo has {', '.join(RECIPES)}")
+        if model not in recipes():
+            raise ValueError(f"{where}: no model {model!r}; the zoo has {', '.join(recipes())}")
         if not isinstance(settings or {}, Mapping):
             raise ValueError(f"{where}: {model} has settings such as budgets, got {settings!r}")
         checked(f"{where}: {model}", settings or {}, keys_of(model, settings or {}), "setting")
@@ -116,7 +117,7 @@ def models_in(where: str, given: Any) -> list[tuple[str, dict[str, Any]]]:
 
 def keys_of(model: str, given: Mapping[str, Any]) -> dict[str, Key]:
     """The settings that a model has."""
-    recipe = RECIPES[model]
+    recipe = recipes()[model]
     steps = given.get("steps", recipe.judged_at["steps"])
 
     def some(where: str, value: Any) -> list[Any]:

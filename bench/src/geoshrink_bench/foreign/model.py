@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ class Model:
     @property
     def judged_at(self) -> dict[str, Any]:
         return dict(self.recipe.judged_at)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """One hash for all files, as cells name weights."""
+        return dict(sha256=hashlib.sha256("".join(self.recipe.files.values()).encode()).hexdigest())
 
     @property
     def device(self) -> torch.device:

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from .modality import Numbers
 from .schedules import Linear, Schedule
 
 PREDICTIONS = ("flow", "epsilon", "sample", "v")
@@ -87,6 +88,23 @@ class Recipe:
     judged_at: Mapping[str, Any] = field(
         default_factory=lambda: dict(steps=50, guidance=1.0, shift=1.0)
     )
+
+    @property
+    def modality(self) -> Numbers:
+        return Numbers()
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """As a recipe of the zoo says it, whose samples can have parts."""
+        return [self.shape]
+
+    @property
+    def joint(self) -> bool:
+        return False
+
+    @property
+    def classifiers(self) -> tuple[str, ...]:
+        return ()
 
     def __post_init__(self) -> None:
         if self.prediction not in PREDICTIONS:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..zoo.recipes import RECIPES, recipe_of
+from ..models import recipes
+from ..zoo.recipes import recipe_of
 from ..zoo.recognition import recognised
 from .measured import Measured
 from .measured import Scores as Scores
@@ -23,7 +24,7 @@ def register_metric(model: str, measured: Measured) -> None:
 
 def metrics_of(model: str, chosen: str | Sequence[str] = "plain") -> list[Measured]:
     """ "plain" (the first of each part), "all", or those of these names that the model has."""
-    recipe = recipe_of(model)
+    recipe = recipes().get(model) or recipe_of(model)
     every = recipe.modality.metrics()
     for part, name in enumerate(recipe.classifiers):
         every += recognised(name, part)
@@ -36,9 +37,9 @@ def metrics_of(model: str, chosen: str | Sequence[str] = "plain") -> list[Measur
 
 
 def all_metrics() -> dict[str, Measured]:
-    """Of all models of the zoo, by name."""
+    """Of all models, by name."""
     found: dict[str, Measured] = {}
-    for model in RECIPES:
+    for model in recipes():
         for measured in metrics_of(model, "all"):
             found.setdefault(measured.name, measured)
     return found

@@ -12,10 +12,10 @@ from geoshrink.page import Column, Table
 from geoshrink.page.table import Cell as Entry
 
 from ..methods.base import SLACK
+from ..models import recipes
 from ..page import Shown
 from ..score import Score
 from ..words import CALIBRATED, FREE, REFERENCE, interval_of, shift_of
-from ..zoo.recipes import RECIPES
 from .contests import OURS, PUBLISHED, Contest, contests, references_of
 from .results import Results
 
@@ -215,7 +215,7 @@ def wins(results: Results, reference: str) -> Table:
             best = next(iter(means.values()))
             totals[contest.setting.model] += 1
             counts.update((k, contest.setting.model) for k, mean in means.items() if mean == best)
-    models = [name for name in RECIPES if name in totals]
+    models = [name for name in recipes() if name in totals]
     sums = {label: sum(counts[label, m] for m in models) for label, _ in counts}
     return Table(
         f"Who is nearest to {REFERENCE[reference]}",

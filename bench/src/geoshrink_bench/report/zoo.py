@@ -17,11 +17,11 @@ from ..cases.zoo_case import forwards_of
 from ..cases.zoo_suite import ZooSuite
 from ..metrics.base import is_current
 from ..metrics.zoo import all_metrics, metrics_of
+from ..models import recipes
 from ..samples import read_samples
 from ..score import Score
 from ..store import Store
 from ..words import DONE, FAILED, NOT_RUN, SKIPPED, Measure, title_of
-from ..zoo.recipes import RECIPES
 from .results import Cell, Setting, Shot, Spec
 
 KEY = ("setting", "budget", "method", "options")
@@ -184,7 +184,7 @@ class ZooSetting(Setting):
         if kept is None:
             return None
         subjects = [f"{label}, {i + 1}" for i, label in enumerate(kept.labels)][:most]
-        modality = RECIPES[self.model].modality
+        modality = recipes()[self.model].modality
         samples = {subject: kept.sample(i, modality) for i, subject in enumerate(subjects)}
         measure = next(iter(self.metrics.values()))
         each = cell.result["scores"].get(measure.name, {}).get("full") if spec is cell.spec else []
