@@ -187,6 +187,8 @@ def test_mistakes_are_quoted(model):
         model.velocity([3])
     with pytest.raises(ValueError, match="shape"):
         model.velocity([1])(model.noise(2), 0.5)
+    with pytest.raises(ValueError, match="one size"):
+        model.velocity([1], lengths=[3])
     free = replace(model, recipe=replace(model.recipe, guided=False))
     with pytest.raises(ValueError, match="no guidance 2"):
         free.velocity([1], 2.0)

@@ -65,7 +65,7 @@ class Model:
         guidance: float | None = None,
         *,
         interval: tuple[float, float] | None = None,
-        lengths: None = None,
+        lengths: Sequence[int] | None = None,
     ) -> Callable[[Tensor, Any], Tensor]:
         """p_∅ + g·(p_c − p_∅) of the network's own prediction p; g = 1 runs one branch only.
 
@@ -74,6 +74,8 @@ class Model:
         g = self.judged_at["guidance"] if guidance is None else guidance
         if not math.isfinite(g) or (g != 1 and not self.recipe.guided):
             raise ValueError(f"{self.name} has no guidance {g!r}")
+        if lengths is not None:
+            raise ValueError(f"{self.name} has samples of one size; leave lengths out")
         check_interval(interval)
         acts = self.recipe.within if interval is None else interval
         label = self.labels(labels)
@@ -119,11 +121,11 @@ class Model:
         return Grid.of(sigmas, regimes=regimes, **more)  # type: ignore[arg-type]
 
     @torch.no_grad()
-    def values(self, x: Tensor, lengths: None = None) -> Tensor:
+    def values(self, x: Tensor, lengths: Sequence[int] | None = None) -> Tensor:
         """x in natural units."""
         return self.network.decode(x)
 
-    def parts(self, x: Tensor, lengths: None = None) -> list[Tensor]:
+    def parts(self, x: Tensor, lengths: Sequence[int] | None = None) -> list[Tensor]:
         return [self.values(x)]
 
 

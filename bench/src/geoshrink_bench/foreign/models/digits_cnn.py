@@ -22,7 +22,7 @@ class Block(nn.Module):
     def __init__(self, into: int, out: int):
         super().__init__()
         conv = nn.Conv2d(into, out, 7, padding=3)
-        self.net = nn.Sequential(conv, nn.LayerNorm((out, 28, 28)), nn.GELU())
+        self.net = nn.Sequential(conv, nn.LayerNorm([out, 28, 28]), nn.GELU())
 
     def forward(self, x: Tensor) -> Tensor:
         return self.net(x)
