@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from planning_common import SETTINGS, arguments, each, held_out, scores, settings, shown
+from planning_common import HEAVY, SETTINGS, arguments, each, held_out, scores, settings, shown
 
 from geoshrink import METHODS, Correction, sample
 from geoshrink_bench import foreign
@@ -93,12 +93,14 @@ def verdicts(cells: Sequence[dict[str, Any]]) -> list[str]:
 
 def report(cells: Sequence[dict[str, Any]], args: Any, asked: int) -> str:
     about = str(__doc__).splitlines()
+    heavy = [f"{name}: 1/{n}" for name, n in HEAVY.items() if name in args.models]
+    fewer = ", ".join(heavy) or "of every model"
     on = ", ".join(sorted({cell["on"] for cell in cells}))
     lines = [
         f"# {about[0]}",
         "",
         f"Made by `python benchmarks/foreign.py --samples {args.samples} --seeds {args.seeds}` on "
-        f"{on}: {args.samples} samples for each of {args.seeds} seeds.",
+        f"{on}: {args.samples} samples for each of {args.seeds} seeds ({fewer}).",
         f"{len(cells)} of {asked} settings have run.",
         "",
         *about[5:],
