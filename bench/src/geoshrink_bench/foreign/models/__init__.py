@@ -6,4 +6,5 @@ from . import digits_latent as digits_latent
 from . import digits_unet as digits_unet
 from . import digits_vit as digits_vit
 from . import letters_latent as letters_latent
+from . import peptide as peptide
 from . import spectra_21cm as spectra_21cm
