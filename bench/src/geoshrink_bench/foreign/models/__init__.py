@@ -8,3 +8,4 @@ from . import digits_vit as digits_vit
 from . import letters_latent as letters_latent
 from . import peptide as peptide
 from . import spectra_21cm as spectra_21cm
+from . import sphere as sphere
