@@ -71,6 +71,7 @@ class Loop:
         self.plan: Plan | None = None
         self.before: dict[int, Any] = {}  # schedulers as they were before their first step
         self.state: dict[tuple[int, int], Mark] = {}  # what each step returned last
+        self.in_place = False  # a step has written its result into the sample it was given
         self.under: list[FrameType] | None = None  # frames of a bare loop, innermost first
         self.queried: list[int] = []
         self.notes: list[tuple[int, str]] = []
@@ -232,8 +233,8 @@ class Loop:
             result = original(*args, **kwargs)
             self.observe(scheduler, key, output, x, given)
         after = sample_of(result)
-        self.state.pop(key, None)
-        if isinstance(after, Tensor) and after is not x:  # in place: the host keeps its own x
+        self.in_place = self.in_place or after is x
+        if isinstance(after, Tensor):
             self.state[key] = mark(after)
         if not self.skipping and self.stage not in self.queried:
             self.queried.append(self.stage)
@@ -247,7 +248,9 @@ class Loop:
     def check_state(self, key: tuple[int, int], run: Run, x: Any) -> None:
         """A cell in which somebody changed the state is not corrected."""
         known = self.state.get(key)
-        if isinstance(x, Tensor) and x.is_inference():
+        if self.in_place:
+            run.leave_cell("the scheduler steps in place")
+        elif isinstance(x, Tensor) and x.is_inference():
             run.leave_cell("under torch.inference_mode nobody sees who writes to the state")
         elif known is None or not same_tensor(known, x):
             run.leave_cell("the state was changed between the steps")
