@@ -12,8 +12,11 @@ from torch import Tensor
 
 import oracle
 from geoshrink import Blocks, Correction, Plan, Run, odeint, sample
+from geoshrink.clock import Clock
+from geoshrink.history import Corrector
 from geoshrink.hosts import denoised
 from geoshrink.solvers import SOLVERS
+from geoshrink.solvers.response import response_of
 
 STEPS, ANCHORS = 20, (0, 1, 2, 4, 7, 11, 16)
 SIGMAS = [1 - i / STEPS for i in range(STEPS + 1)]
@@ -598,3 +601,131 @@ def test_a_compiled_run_is_the_run():
     torch._dynamo.reset()
     assert not torch.allclose(plain, sample_plain(x, weight), atol=1e-3)
     assert torch.allclose(torch.compile(go, fullgraph=True, backend="eager")(x), plain, atol=1e-5)
+
+
+# --- numbers that a slip would change ------------------------------------------------------------
+
+
+def test_every_slot_has_its_own_solver_levels_and_clock():
+    """Two outputs on grids of their own are two runs; their solvers' memories are not mixed up."""
+    x, grids = noise(2), (SIGMAS, [s**2 for s in SIGMAS])
+
+    def velocity(x, s):
+        return tuple(field(part, level) for part, level in zip(x, s))
+
+    for options in ({}, {"space": "data", "clock": "mesh"}, {"solver": "ab2"}):
+        options = {"anchors": ANCHORS, "correct": "linear", "dtype": torch.float64} | options
+        both = sample(velocity, (x, 2 * x), grids, **options)
+        for found, start, grid in zip(both, (x, 2 * x), grids):
+            assert torch.allclose(found, sample(field, start, grid, **options), atol=1e-13)
+
+
+@pytest.mark.parametrize("refine", [1, 2])
+@pytest.mark.parametrize("prediction", ["flow", "epsilon"])
+def test_an_uneven_grid_is_the_same_by_output_and_by_state(prediction, refine):
+    """Where steps differ in length, and x shrinks, the output must carry just as much."""
+    sigmas = [0.97 * s**1.4 for s in SIGMAS]
+    alphas = {"prediction": "epsilon", "alphas": "vp"} if prediction == "epsilon" else {}
+    plan = Plan.of(sigmas, anchors=ANCHORS, correct=True, refine=refine, **alphas)
+    expected = sample(field, noise(), plan=plan, dtype=torch.float64)
+    run, x = Run(plan, solver="euler", dtype=torch.float64), noise()
+    for n in range(STEPS):
+        v = run(n, lambda n=n, x=x: field(x, sigmas[n]), x)
+        p, g = plan.track(0).euler(n)
+        x = p * x + g * v
+    assert torch.allclose(x, expected, atol=1e-12) and not run.report.reasons
+
+
+@pytest.mark.parametrize("caution", [0.0, 1.0])
+def test_the_report_says_how_far_the_state_was_moved(caution):
+    """The mean over samples of ‖d‖/‖z_k‖, z_k as it was kept."""
+    run = Run(SIGMAS, anchors=ANCHORS, correct=Correction(caution=caution), solver="euler")
+    seen = moved(run, noise())
+    rows = {row.stage: row.correction for row in run.report.stages}
+    for k, end in pairwise(ANCHORS[2:]):
+        before, after, _ = seen[end]
+        ratio = (after - before).norm(dim=1) / seen[k][2].norm(dim=1)
+        assert rows[end] == pytest.approx(float(ratio.mean()), rel=1e-4)
+
+
+@pytest.mark.parametrize(("times", "kept"), [(1.9, True), (2.1, False)])
+def test_a_correction_longer_than_twice_the_cells_way_is_dropped(times, kept):
+    """Held outputs of length 1 for 4 stages, then one whose interpolation moves x so much."""
+    base = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    shares = sum(i / 5 for i in range(1, 5)) / 4  # a/Σc
+    last = base + torch.tensor([[0.0, times / shares]], dtype=torch.float64)
+    run = Run(SIGMAS, anchors=(0, 5), correct=True, solver="euler")
+    x = torch.zeros(1, 2, dtype=torch.float64)
+    for n in range(5):
+        run.with_state(n, lambda: base, x)
+    _, y = run.with_state(5, lambda: last, x)
+    assert torch.equal(x, y) != kept
+
+
+def test_the_way_of_a_cell_adds_up_whatever_the_sign_of_its_weights():
+    """AB2's weights at a cell's end have both signs: the limit is Σ|c|, of x."""
+    plan = Plan.of(SIGMAS, anchors=ANCHORS, correct=True)
+    response = response_of("ab2", plan.track(0), False)
+    cell, device = range(8, 11), torch.device("cpu")
+    closing = Corrector(plan, [response]).closing(0, cell, None, device, False)
+    weights = response.weights(cell)
+    assert closing.limit == pytest.approx(sum(map(abs, weights[0])))
+    assert closing.limit != pytest.approx(sum(map(abs, weights[1])))
+    shares = (1 / 4, 2 / 4, 3 / 4)
+    assert closing.a == pytest.approx([sum(c * s for c, s in zip(w, shares)) for w in weights])
+
+
+def test_with_caution_an_output_that_did_not_change_moves_nothing():
+    """z_l = z_k, so r is infinite; without caution the state goes back by what was extrapolated."""
+    outputs = {0: 1.0, 1: 2.0, 2: 3.0, 7: 3.0}
+    states = []
+    for caution in (0.0, 1.0):
+        run = Run(SIGMAS, anchors=(0, 1, 2, 7), correct=Correction(caution=caution), solver="euler")
+        x = torch.ones(1, 2, dtype=torch.float64)
+        for n in range(8):
+            value = outputs.get(n, 0.0)
+            _, y = run.with_state(n, lambda value=value: torch.full((1, 2), value).double(), x)
+        states.append(torch.equal(x, y))
+    assert states == [False, True]
+
+
+@pytest.mark.parametrize("gain", ["half", "linear", "gaussian"])
+def test_k_off_flow_grids_is_the_flows_over_the_sum_of_levels(gain):
+    """x/(α + σ) is a flow's state at τ = σ/(α + σ)."""
+    for alpha, sigma in ((0.8, 0.6), (0.3, 0.2), (1.0, 3.0)):
+        tau = sigma / (alpha + sigma)
+        kappa = (GAINS | GAUSSIAN)[gain](tau)
+        assert Correction(gain).data_gain(alpha, sigma) == pytest.approx(kappa / (alpha + sigma))
+
+
+def test_a_share_of_no_way_is_none():
+    assert Clock((1.0, 1.0, 0.5)).share(1, 0, 1) == 0.0
+    assert Clock((1.0, 0.75, 0.5)).share(1, 0, 2) == 0.5
+
+
+def test_a_solver_that_keeps_its_past_out_of_reach_is_left_and_said():
+    class Hidden(SOLVERS["ab2"]):
+        name = "hidden"
+
+        def __init__(self, track):
+            super().__init__(track)
+            self.box = [self]  # its past is in an object that is not looked into
+
+        @property
+        def last(self):
+            return self.__dict__.get("box", [None])[-1] if "past" in self.__dict__ else None
+
+        @last.setter
+        def last(self, value):
+            if value is not None:
+                self.__dict__["past"] = True
+                self.box = [self, {"deep": value}["deep"]]
+
+    SOLVERS["hidden"] = Hidden
+    try:
+        told = corrected(noise(), solver="hidden", with_report=True)[1]
+    finally:
+        del SOLVERS["hidden"]
+    assert [why for _, why in told.reasons] == [
+        "cells are not corrected: it keeps its past where it cannot be reached"
+    ]

@@ -4,6 +4,7 @@ scheduler whose skipped stages were interpolated, whatever the scheduler stores.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor
 
 from corrected import ANCHORS, STEPS, Pipe, replayed, run
+from geoshrink import Plan
+from geoshrink.hosts.responses import solver_of
 from schedulers import FLOW, ORDER_1, ORDER_2, PNDM
 
 d: Any = pytest.importorskip("diffusers")
@@ -101,3 +104,78 @@ def test_trying_a_scheduler_out_draws_from_nobodys_generator():
     pipe, _ = run(CORRECTED["flow, stochastic"], anchors=ANCHORS, correct=True)
     plain, _ = run(CORRECTED["flow, stochastic"], anchors=ANCHORS)
     assert all(torch.equal(pipe.log[n][2], plain.log[n][2]) for n in range(ANCHORS[3]))
+
+
+@pytest.mark.parametrize("name", ["Euler", "DDIM", "DPM++", "UniPC", "flow, shift"])
+def test_a_run_that_begins_in_the_middle_of_the_grid(name):
+    """Image-to-image: the response and the noise levels are those of its own stages."""
+    pipe, report = run(CORRECTED[name], anchors=ANCHORS, correct=True, first=9)
+    assert not report.reasons
+    states = replayed(CORRECTED[name], pipe, [row.sigma for row in report.stages])
+    for n in ANCHORS:
+        scale = states[n].abs().max()
+        torch.testing.assert_close(pipe.log[n][1] / scale, states[n] / scale, rtol=0, atol=1e-6)
+    check_moves(name, pipe, first=9)
+
+
+@pytest.mark.parametrize("name", ["Euler", "Euler, v", "DDIM", "DPM++", "UniPC", "flow, shift"])
+def test_the_data_prediction_moves_by_k_in_a_schedulers_own_levels(name):
+    pipe, _ = run(CORRECTED[name], anchors=ANCHORS, correct=0.4)
+    check_moves(name, pipe, gain=0.4)
+
+
+def check_moves(name: str, pipe: Any, first: int = 0, gain: float = 0.5) -> None:
+    """x̂₀ by the scheduler's formulas, before and after the correction of each anchor."""
+    scheduler = CORRECTED[name]()
+    scheduler.set_timesteps(STEPS + first)
+    for i, n in enumerate(ANCHORS[3:], 3):
+        raw, (output, x, _) = pipe.net.outputs[i], pipe.log[n]
+        before = pipe.log[n - 1][2]
+        alpha, sigma = levels(name, scheduler, first + n)
+        d = x - before
+
+        def data(x: Tensor, v: Tensor, a: float = alpha, s: float = sigma) -> Tensor:
+            if name.startswith("flow"):
+                return x - s * v
+            if name.endswith(", v"):
+                r = (a**2 + s**2) ** 0.5
+                return a / r**2 * x - s / r * v
+            return (x - s * v) / a
+
+        change = data(x, output) - data(before, raw)
+        expected = gain / (alpha + sigma) * d
+        torch.testing.assert_close(change, expected, rtol=1e-3, atol=1e-6)
+
+
+def levels(name: str, scheduler: Any, n: int) -> tuple[float, float]:
+    """(α, σ) of x at stage n, from the scheduler's tables."""
+    if name == "DDIM":
+        kept = float(scheduler.alphas_cumprod[int(scheduler.timesteps[n])])
+        return kept**0.5, (1 - kept) ** 0.5
+    sigma = float(scheduler.sigmas[n])
+    if name.startswith("flow"):
+        return 1 - sigma, sigma
+    if name.startswith("Euler"):
+        return 1.0, sigma
+    return 1 / (1 + sigma**2) ** 0.5, sigma / (1 + sigma**2) ** 0.5
+
+
+def test_what_a_step_is_given_besides_may_leave_a_cell_uncorrected():
+    for key, value, why in (
+        ("s_churn", 5.0, "adds noise (s_churn)"),
+        ("per_token_timesteps", torch.zeros(2, 4), "is given per_token_timesteps"),
+    ):
+        kind = "EulerDiscreteScheduler" if key == "s_churn" else "FlowMatchEulerDiscreteScheduler"
+        scheduler = getattr(d, kind)()
+        scheduler.set_timesteps(STEPS)
+        plan = Plan.of([1 - i / STEPS for i in range(STEPS + 1)], anchors=ANCHORS, correct=True)
+        if key == "s_churn":
+            plan = Plan.of(
+                scheduler.sigmas.double().tolist(),
+                anchors=ANCHORS,
+                correct=True,
+                prediction="epsilon",
+                alphas="ve",
+            )
+        with pytest.raises(ValueError, match=re.escape(why)):
+            solver_of(scheduler, scheduler, plan, 0, {key: value})

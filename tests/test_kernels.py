@@ -339,3 +339,34 @@ def test_a_correction_that_is_not_finite_or_outlying_is_dropped(fused, torch_onl
     for before, after in (quick[4], run()[4]):
         assert torch.equal(before[1], after[1]) and not torch.equal(before[0], after[0])
     assert torch.allclose(quick[4][1], run()[4][1], atol=1e-6)
+
+
+@pytest.mark.parametrize("caution", [0.0, 1.0])
+def test_an_output_that_carries_the_correction_is_the_same_either_way(fused, torch_only, caution):
+    torch.manual_seed(3)
+    x, weight = randn(3, 40), randn(40, 40) / 5
+    sigmas = [s**1.3 for s in SIGMAS]
+
+    def run():
+        how = {"anchors": (0, 1, 2, 4, 7, 11), "correct": Correction("half", caution)}
+        loop, y = Run(sigmas, solver="euler", **how), x
+        for n in range(STEPS):
+            v = loop(n, lambda y=y, n=n: torch.tanh(y @ weight) * (1 + sigmas[n]))
+            y = y + (sigmas[n + 1] - sigmas[n]) * v
+        return y
+
+    quick, _ = run(), torch_only()
+    assert torch.allclose(quick, run(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("times", "kept"), [(1.9, True), (2.1, False)])
+def test_the_kernels_drop_what_is_longer_than_twice_the_cells_way(fused, times, kept):
+    base = torch.tensor([[1.0, 0.0]], device=DEVICE)
+    shares = sum(i / 5 for i in range(1, 5)) / 4
+    last = base + torch.tensor([[0.0, times / shares]], device=DEVICE)
+    run = Run([1 - i / 20 for i in range(21)], anchors=(0, 5), correct=True, solver="euler")
+    x = torch.zeros(1, 2, device=DEVICE)
+    for n in range(5):
+        run.with_state(n, lambda: base, x)
+    _, y = run.with_state(5, lambda: last, x)
+    assert torch.equal(x, y) != kept

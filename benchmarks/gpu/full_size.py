@@ -6,9 +6,10 @@
 
 Per model: direct (as many steps as the budget), ours, ours with corrected cells ("corrected"),
 full, then the rivals at the same number of evaluations. Every line is written as soon as it is
-measured, and what fails or no longer fits in the model's time is written as such. Seconds are wall time from the call of the pipeline until the
-device is idle. What a skipped stage costs the host is seen on a small latent, where nothing hides
-it: the time from one callback_on_step_end to the next, the device idle at the start of each.
+measured, and what fails or no longer fits in the model's time is written as such. Seconds are wall
+time from the call of the pipeline until the device is idle. What a skipped stage costs the host is
+seen on a small latent, where nothing hides it: the time from one callback_on_step_end to the next,
+the device idle at the start of each.
 """
 
 from __future__ import annotations

@@ -33,19 +33,27 @@ class Net(nn.Module):
 class Pipe:
     """A loop over a scheduler, which logs what the scheduler's own step is given and returns."""
 
-    def __init__(self, make: Make, between: Any = lambda n, x: x):
-        self.net, self.scheduler, self.between = Net(), make(), between
+    def __init__(self, make: Make, between: Any = lambda n, x: x, first: int = 0):
+        self.net, self.scheduler, self.between, self.first = Net(), make(), between, first
         self.log: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def __call__(self) -> Tensor:
-        self.scheduler.set_timesteps(STEPS)
+        times = times_of(self.scheduler, self.first)
         x = start(self.scheduler)
         more = noise_for(self.scheduler)
         with torch.no_grad():
-            for n, t in enumerate(self.scheduler.timesteps):
+            for n, t in enumerate(times):
                 x = self.scheduler.step(self.net(x, t), t, x, **more)[0]
                 x = self.between(n, x)
         return x
+
+
+def times_of(scheduler: Any, first: int) -> Any:
+    """All timesteps, or those from some stage on, as image-to-image has them."""
+    scheduler.set_timesteps(STEPS + first)
+    if first and hasattr(scheduler, "set_begin_index"):
+        scheduler.set_begin_index(first)
+    return scheduler.timesteps[first:]
 
 
 def start(scheduler: Any) -> Tensor:
@@ -60,8 +68,10 @@ def noise_for(scheduler: Any) -> dict[str, Any]:
     return {"generator": torch.Generator().manual_seed(5)} if takes else {}
 
 
-def run(make: Make, between: Any = lambda n, x: x, **options: Any) -> tuple[Pipe, Report]:
-    pipe = Pipe(make, between)
+def run(
+    make: Make, between: Any = lambda n, x: x, first: int = 0, **options: Any
+) -> tuple[Pipe, Report]:
+    pipe = Pipe(make, between, first)
     kind = type(pipe.scheduler)
     own = kind.step
 
@@ -84,9 +94,9 @@ def run(make: Make, between: Any = lambda n, x: x, **options: Any) -> tuple[Pipe
 def replayed(make: Make, pipe: Pipe, times: list[float]) -> list[Tensor]:
     """x before every stage of a plain scheduler that is given interpolated outputs."""
     scheduler, log, raw = make(), pipe.log, pipe.net.outputs
-    scheduler.set_timesteps(STEPS)
+    stages = times_of(scheduler, pipe.first)
     x, states, more = start(scheduler), [], noise_for(scheduler)
-    for n, t in enumerate(scheduler.timesteps):
+    for n, t in enumerate(stages):
         k = max(a for a in ANCHORS if a <= n)
         output = log[n][0]
         if n not in ANCHORS and n < ANCHORS[-1]:
