@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 import oracle
-from geoshrink import Blocks, Correction, Plan, Run, odeint, sample
+from geoshrink import Blocks, Correction, Grid, Plan, Run, odeint, sample
 from geoshrink.clock import Clock
 from geoshrink.history import Corrector
 from geoshrink.hosts import denoised
@@ -613,8 +614,9 @@ def test_every_slot_has_its_own_solver_levels_and_clock():
     def velocity(x, s):
         return tuple(field(part, level) for part, level in zip(x, s))
 
-    for options in ({}, {"space": "data", "clock": "mesh"}, {"solver": "ab2"}):
-        options = {"anchors": ANCHORS, "correct": "linear", "dtype": torch.float64} | options
+    ways: list[dict[str, Any]] = [{}, {"space": "data", "clock": "mesh"}, {"solver": "ab2"}]
+    for options in ways:
+        options |= {"anchors": ANCHORS, "correct": "linear", "dtype": torch.float64}
         both = sample(velocity, (x, 2 * x), grids, **options)
         for found, start, grid in zip(both, (x, 2 * x), grids):
             assert torch.allclose(found, sample(field, start, grid, **options), atol=1e-13)
@@ -625,8 +627,9 @@ def test_every_slot_has_its_own_solver_levels_and_clock():
 def test_an_uneven_grid_is_the_same_by_output_and_by_state(prediction, refine):
     """Where steps differ in length, and x shrinks, the output must carry just as much."""
     sigmas = [0.97 * s**1.4 for s in SIGMAS]
-    alphas = {"prediction": "epsilon", "alphas": "vp"} if prediction == "epsilon" else {}
-    plan = Plan.of(sigmas, anchors=ANCHORS, correct=True, refine=refine, **alphas)
+    alphas = "vp" if prediction == "epsilon" else None
+    how = {"anchors": ANCHORS, "correct": True, "refine": refine}
+    plan = Plan.of(Grid.of(sigmas, prediction=prediction, alphas=alphas), **how)
     expected = sample(field, noise(), plan=plan, dtype=torch.float64)
     run, x = Run(plan, solver="euler", dtype=torch.float64), noise()
     for n in range(STEPS):
@@ -682,10 +685,11 @@ def test_with_caution_an_output_that_did_not_change_moves_nothing():
     for caution in (0.0, 1.0):
         run = Run(SIGMAS, anchors=(0, 1, 2, 7), correct=Correction(caution=caution), solver="euler")
         x = torch.ones(1, 2, dtype=torch.float64)
-        for n in range(8):
-            value = outputs.get(n, 0.0)
-            _, y = run.with_state(n, lambda value=value: torch.full((1, 2), value).double(), x)
-        states.append(torch.equal(x, y))
+        pairs = [
+            run.with_state(n, lambda n=n: torch.full((1, 2), outputs.get(n, 0.0)).double(), x)
+            for n in range(8)
+        ]
+        states.append(torch.equal(x, pairs[-1][1]))
     assert states == [False, True]
 
 

@@ -296,7 +296,9 @@ class Run:
         self._stage, self._x_kind = stage, kinds(x)
         self._reserve.observed(self.plan, stage, errors, self._history.skipped(stage))
         if isinstance(self._history, RefinedHistory):
-            output = unflatten(self._history.averaged(stage, leaves, states, memory is None))
+            received = self._history.averaged(stage, leaves, states, memory is None)
+            if any(new is not leaf for new, leaf in zip(received, leaves)):
+                output = unflatten(received)
         moved = self._history.take_moved()
         if any(m is not None for m in moved):
             if not isinstance(self._history, RefinedHistory):
