@@ -733,3 +733,62 @@ def test_a_solver_that_keeps_its_past_out_of_reach_is_left_and_said():
     assert [why for _, why in told.reasons] == [
         "cells are not corrected: it keeps its past where it cannot be reached"
     ]
+
+
+@pytest.mark.parametrize("space", ["output", "data"])
+@pytest.mark.parametrize("solver", ["euler", "ab2", "dpm++2m"])
+def test_the_dot_products_after_a_correction_are_those_of_what_is_kept(solver, space):
+    """They are not taken again, but follow from those of the output as evaluated."""
+    run = Run(
+        SIGMAS, anchors=ANCHORS, correct=True, solver=solver, space=space, dtype=torch.float64
+    )
+    x, older, kept = noise(), None, noise()
+    for n in range(12):
+        if not run.queries(n, x):
+            run.predict(n, x)
+        else:
+            state = [x * (1 + i) for i in range(1 + len(run.stored(0)))]
+            _, memory = run.observe_state(n, field((1 + n) * x, SIGMAS[n]), x, [state])
+            slot = run._history.slots[0]
+            if n in (4, 7, 11):
+                assert slot.dz is not None and slot.stats is not None and older is not None
+                assert memory[0][0] is not None
+                d = memory[0][0] - x
+                assert d.norm() > 0 and slot.correction is not None
+                assert torch.allclose(slot.correction, d.norm(dim=1) / kept.norm(dim=1))
+                assert torch.allclose(slot.stats.S, slot.dz.square().sum(1))
+                assert torch.allclose(slot.stats.P, older.square().sum(1))
+                assert torch.allclose(slot.stats.D, (slot.dz * older).sum(1))
+            older, kept = slot.dz, kept if slot.z is None else slot.z
+
+
+def test_two_outputs_on_one_grid_are_two_runs():
+    x = noise(2)
+    both = sample(
+        lambda x, s: (field(x[0], s), field(x[1], s)),
+        (x, 2 * x),
+        SIGMAS,
+        anchors=ANCHORS,
+        correct=True,
+        dtype=torch.float64,
+    )
+    for found, start in zip(both, (x, 2 * x)):
+        assert torch.allclose(found, corrected(start), atol=1e-13)
+
+
+def test_a_cell_that_nobody_planned_is_corrected_by_its_own_weights():
+    """Stage 9 is observed though the plan has no anchor there."""
+    x, anchors = noise(), (0, 1, 2, 4, 7, 9, 11, 16)
+    values = lambda x, s: field(torch.as_tensor(x), s).numpy()  # noqa: E731
+    expected, moves = oracle.corrected_run(values, x.numpy(), SIGMAS, anchors, GAINS["half"])
+    assert 9 in moves
+    run = Run(SIGMAS, anchors=ANCHORS, correct=True, solver="euler", dtype=torch.float64)
+    for n in range(STEPS):
+        if n == 9:
+            run.queries(n, x)
+            v, memory = run.observe_state(n, field(x, SIGMAS[n]), x, [[x]])
+            x = memory[0][0]
+        else:
+            v, x = run.with_state(n, lambda n=n, x=x: field(x, SIGMAS[n]), x)
+        x = x + (SIGMAS[n + 1] - SIGMAS[n]) * v
+    assert torch.allclose(x, torch.as_tensor(expected), atol=1e-13)

@@ -1,4 +1,7 @@
-"""One table of results, written as HTML, as Markdown, or as text for a terminal."""
+"""One table of results, written as HTML, as Markdown, or as text for a terminal.
+
+Hand-written: a dataframe would cost the product a dependency for rows that are made once, in order.
+"""
 
 from __future__ import annotations
 
