@@ -702,6 +702,17 @@ def test_k_off_flow_grids_is_the_flows_over_the_sum_of_levels(gain):
         assert Correction(gain).data_gain(alpha, sigma) == pytest.approx(kappa / (alpha + sigma))
 
 
+def test_a_state_of_another_shape_than_the_output_is_left_and_said():
+    run, x = Run(SIGMAS, anchors=ANCHORS, correct=True, solver="euler"), noise()
+    for n in range(5):
+        if run.queries(n):
+            _, memory = run.observe_state(n, field((n + 1) * x, SIGMAS[n]), None, [[x[:, :3]]])
+            assert memory[0][0] is not None and torch.equal(memory[0][0], x[:, :3])
+        else:
+            run.predict(n)
+    assert run.report.reasons[0][1].endswith("the state is not of the output's shape")
+
+
 def test_a_share_of_no_way_is_none():
     assert Clock((1.0, 1.0, 0.5)).share(1, 0, 1) == 0.0
     assert Clock((1.0, 0.75, 0.5)).share(1, 0, 2) == 0.5
@@ -776,13 +787,17 @@ def test_two_outputs_on_one_grid_are_two_runs():
         assert torch.allclose(found, corrected(start), atol=1e-13)
 
 
-def test_a_cell_that_nobody_planned_is_corrected_by_its_own_weights():
+@pytest.mark.parametrize("space", ["output", "data"])
+def test_a_cell_that_nobody_planned_is_corrected_by_its_own_weights(space):
     """Stage 9 is observed though the plan has no anchor there."""
     x, anchors = noise(), (0, 1, 2, 4, 7, 9, 11, 16)
     values = lambda x, s: field(torch.as_tensor(x), s).numpy()  # noqa: E731
-    expected, moves = oracle.corrected_run(values, x.numpy(), SIGMAS, anchors, GAINS["half"])
+    expected, moves = oracle.corrected_run(
+        values, x.numpy(), SIGMAS, anchors, GAINS["half"], space=space
+    )
     assert 9 in moves
-    run = Run(SIGMAS, anchors=ANCHORS, correct=True, solver="euler", dtype=torch.float64)
+    how = {"anchors": ANCHORS, "correct": True, "solver": "euler", "space": space}
+    run = Run(SIGMAS, dtype=torch.float64, **how)
     for n in range(STEPS):
         if n == 9:
             run.queries(n, x)
