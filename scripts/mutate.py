@@ -43,16 +43,16 @@ Line = tuple[str, int]
 #: What is changed (files or folders of the package) → the tests that have to notice.
 TARGETS: dict[str, tuple[str, str]] = {
     "reserve": ("history/reserve.py", "reserve"),
-    "meshes": ("meshes", "anchors meshes universal"),
+    "meshes": ("meshes", "anchors meshes universal plan"),
     "grid": ("grid.py track.py", "grid"),
     "report": ("report.py history/record.py", "report report_facts"),
     "rules": ("rules", "rules retention"),
     "gains": ("planning/gains.py", "gains"),
     "plan": ("plan.py", "plan inputs"),
-    "run": ("run.py", "run run_ends reserve planning_flow"),
+    "run": ("run.py", "run run_ends reserve planning_flow correction"),
     "history": ("history/slot.py history/cell.py", "run run_ends correction"),
     "correction": ("history/correction.py correction.py clock.py", "correction"),
-    "response": ("solvers/response.py", "correction solvers"),
+    "response": ("solvers/response.py", "correction correction_schedulers"),
     "solvers": ("solvers", "solvers"),
     "files": ("files.py moved.py registry.py", "files moved registry"),
 }
