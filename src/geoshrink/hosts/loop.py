@@ -7,7 +7,6 @@ the pipeline does with them what it does, and step gets the prediction instead.
 
 from __future__ import annotations
 
-import copy
 import inspect
 import sys
 import threading
@@ -17,25 +16,23 @@ from dataclasses import replace
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from ..correction import Correction
 from ..grid import Grid
 from ..outputs import flatten
 from ..plan import Plan
 from ..report import Report
 from ..run import Run
-from ..solvers.response import store
 from .caches import check_hooks
+from .correcting import Correcting
 from .handle import tell
 from .hooks import Hooks
 from .memory import Memory
 from .options import fault, plan_of, warn
-from .responses import is_plain_euler, memory_of, solver_of
-from .scheduling import first_index, read_ahead
+from .scheduling import read_ahead
 from .signatures import hollow, shapes
 from .stack import running, stack
-from .steering import Mark, Steering, mark
+from .steering import Steering
 
 if TYPE_CHECKING:
     from .seam import Seam
@@ -69,9 +66,7 @@ class Loop:
         self.stand_ins: dict[tuple, Any] = {}
         self.runs: dict[tuple[int, int], Run] = {}
         self.plan: Plan | None = None
-        self.before: dict[int, Any] = {}  # schedulers as they were before their first step
-        self.state: dict[tuple[int, int], Mark] = {}  # what each step returned last
-        self.in_place = False  # a step has written its result into the sample it was given
+        self.correcting = Correcting(seam.options)
         self.under: list[FrameType] | None = None  # frames of a bare loop, innermost first
         self.queried: list[int] = []
         self.notes: list[tuple[int, str]] = []
@@ -215,27 +210,24 @@ class Loop:
         self.ordinal += 1
         run = self.runs.get(key)
         if run is not None and run.corrects:
-            self.check_state(key, run, x)
+            self.correcting.check(key, run, x)
         if self.skipping or (run is not None and (run.plan.refine > 1 or run.corrects)):
             received, moved = output, x
             if self.skipping:
                 received = self.predict(scheduler, key, output, x)
             elif run is not None and run.corrects:
-                received, moved = self.correct(scheduler, run, output, x)
+                received, moved = self.correcting.move(scheduler, run, self.stage, output, x)
             else:
                 received = self.observe(scheduler, key, output, x, given)
             new = {names[0]: received, "sample": moved}
             changed = {k: new.get(k, v) for k, v in kwargs.items()}
             result = original(*(new.get(k, v) for k, v in zip(names, args)), **changed)
         else:
-            if run is None and self.wants_copy(scheduler):
-                self.before[id(scheduler)] = copied(scheduler)
+            if run is None:
+                self.correcting.meet(scheduler)
             result = original(*args, **kwargs)
             self.observe(scheduler, key, output, x, given)
-        after = sample_of(result)
-        self.in_place = self.in_place or after is x
-        if isinstance(after, Tensor):
-            self.state[key] = mark(after)
+        self.correcting.stepped(key, x, result)
         if not self.skipping and self.stage not in self.queried:
             self.queried.append(self.stage)
         self.seam.show(len(self.queried))
@@ -244,50 +236,6 @@ class Loop:
         elif self.counted:
             self.steering.after_step(self.host(), result, self.denoisers)
         return result
-
-    def check_state(self, key: tuple[int, int], run: Run, x: Any) -> None:
-        """A cell in which somebody changed the state is not corrected."""
-        known = self.state.get(key)
-        if self.in_place:
-            run.leave_cell("the scheduler steps in place")
-        elif isinstance(x, Tensor) and x.is_inference():
-            run.leave_cell("under torch.inference_mode nobody sees who writes to the state")
-        elif known is None or not same_tensor(known, x):
-            run.leave_cell("the state was changed between the steps")
-
-    def correct(self, scheduler: Any, run: Run, output: Any, x: Any) -> tuple[Any, Any]:
-        """(output, sample) for step at an anchor. What the scheduler stores moves, too."""
-        if not isinstance(x, Tensor):
-            return run.observe(self.stage, output, x), x
-        paths = run.stored(0)
-        output, memory = run.observe_state(self.stage, output, x, [memory_of(scheduler, x, paths)])
-        for path, tensor in zip(paths, memory[0][1:]):
-            if tensor is not None:
-                store(scheduler, path, tensor)
-        return output, memory[0][0]
-
-    def wants_copy(self, scheduler: Any) -> bool:
-        asked = self.seam.options
-        correct = asked["plan"].correct if "plan" in asked else asked.get("correct")
-        return Correction.of(correct) is not None and not is_plain_euler(scheduler)
-
-    def learn_solver(
-        self, run: Run, scheduler: Any, given: dict[str, Any], output: Any, x: Any
-    ) -> None:
-        """Tells a run what its scheduler does with the outputs."""
-        if run.plan.correct is None or run.plan.exact:
-            return
-        more = {
-            k: v for k, v in given.items() if k != "timestep" and v is not output and v is not x
-        }
-        start = first_index(scheduler, given.get("timestep"), run.plan.grid.given)
-        try:
-            if self.order > 1:
-                raise ValueError(f"{type(scheduler).__name__} takes two outputs a stage")
-            before = self.before.pop(id(scheduler), "it had begun before it was seen")
-            run.know(*solver_of(scheduler, before, run.plan, start, more))
-        except ValueError as error:
-            run.know(None, why=str(error))
 
     def end_of_calls(self) -> None:
         """The round's denoiser calls are made: are they those of the last exact stage?"""
@@ -327,7 +275,9 @@ class Loop:
         if key in self.runs:
             return self.runs[key].observe(self.stage, output, x)
         run = self.make_run(scheduler, given.get("timestep"))
-        self.learn_solver(run, scheduler, given, output, x)
+        known = (id(output), id(x), id(given.get("timestep")))
+        more = {k: v for k, v in given.items() if id(v) not in known}
+        self.correcting.learn(run, scheduler, self.order, given.get("timestep"), more)
         run.queries(self.stage, regime=self.regime)
         try:
             for leaf in flatten(output)[0]:
@@ -415,24 +365,3 @@ class Loop:
             bytes_held=held,
             forwards=self.forwards,
         )
-
-
-def copied(scheduler: Any) -> Any:
-    """A deep copy, or why there is none."""
-    try:
-        return copy.deepcopy(scheduler)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-
-
-def sample_of(result: Any) -> Any:
-    """The state that a step returned."""
-    if isinstance(result, (tuple, list)):
-        return result[0]
-    return result if isinstance(result, Tensor) else getattr(result, "prev_sample", None)
-
-
-def same_tensor(known: Mark, x: Any) -> bool:
-    """Whether x is the tensor of a mark, and nobody has written to it."""
-    now = mark(x) if isinstance(x, Tensor) else None
-    return now is not None and known[0]() is x and known[1] == now[1]
