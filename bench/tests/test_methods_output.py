@@ -25,7 +25,7 @@ from geoshrink_bench.methods.solvers import SOLVERS, Solver, integrate, through
 from geoshrink_bench.methods.stack import stack_of
 from geoshrink_bench.methods.vde import VDE
 from geoshrink_bench.zoo.model import Model
-from geoshrink_bench.zoo.recipes import RECIPES
+from geoshrink_bench.zoo.recipes import RECIPES, Recipe
 
 FOREVER = 1e9
 
@@ -50,7 +50,9 @@ def joint_case(steps=12) -> ZooCase:
 def other_case(name: str, steps=12) -> ZooCase:
     """The small network as one that predicts noise or data."""
     case = small_case(steps)
-    recipe = dataclasses.replace(RECIPES[name], network=case.model.recipe.network)
+    small = case.model.recipe
+    assert isinstance(small, Recipe)
+    recipe = dataclasses.replace(RECIPES[name], network=small.network)
     return dataclasses.replace(case, model=dataclasses.replace(case.model, recipe=recipe))
 
 
