@@ -56,7 +56,7 @@ def solver_of(
             return "euler", None
         return [EulerResponse(plan.track(0), plan.space == "data")], [levels]
     if isinstance(before, str):
-        raise ValueError(f"{name} cannot be copied ({before})")
+        raise ValueError(f"there is no copy of {name} to try out ({before})")
     return [run_on_impulses(before, plan, start, kwargs)], [levels]
 
 

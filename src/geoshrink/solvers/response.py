@@ -2,7 +2,7 @@
 
 A solver's state is x and whatever it stores (outputs, data predictions, an older x). Where all of
 it is linear in the outputs, the state under other outputs is known without a second run. The
-response of any such solver is read off once per grid: it is run on unit impulses, all at once.
+response of any such solver is read off by running it on unit impulses, all at once.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from geoshrink.grid import Grid
 
-from ..zoo.model import check_interval, shifted_sigmas, within
+from ..zoo.model import check_interval, class_numbers, shifted_sigmas, within
 from .files import found
 from .recipe import Network, Recipe, recipe_of
 
@@ -53,10 +53,7 @@ class Model:
 
     def labels(self, labels: Sequence[int | str]) -> Tensor:
         """Class numbers from numbers or names."""
-        known = self.recipe.classes
-        numbers = [known.index(one) if one in known else one for one in labels]
-        if not all(isinstance(one, int) and 0 <= one < len(known) for one in numbers):
-            raise ValueError(f"{self.name} has the classes 0 … {len(known) - 1}, got {labels!r}")
+        numbers = class_numbers(labels, list(self.recipe.classes), self.name)
         return torch.tensor(numbers, device=self.device)
 
     def velocity(
