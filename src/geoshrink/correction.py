@@ -28,6 +28,10 @@ GAINS: dict[str, Callable[[float], float]] = {
 }
 
 
+FEW = 8  # anchors up to which a correction is cautious
+CAUTION = 0.5
+
+
 @dataclass(frozen=True)
 class Correction:
     """How a cell is corrected.
@@ -53,12 +57,16 @@ class Correction:
             raise ValueError(f"caution is 0 or more, got {self.caution!r}")
 
     @classmethod
-    def of(cls, given: Any) -> Correction | None:
-        """What people pass as `correct`: False or None, True, a gain, or a Correction."""
+    def of(cls, given: Any, budget: int = FEW + 1) -> Correction | None:
+        """What people pass as `correct`: False or None, True, a gain, or a Correction.
+
+        True is K = ½, with some caution where the budget is small.
+        """
         if given is None:
             return None
         if isinstance(given, (bool, np.bool_)):
-            return cls() if given else None
+            caution = CAUTION if budget <= FEW else 0.0
+            return cls(caution=caution) if given else None
         if isinstance(given, cls):
             return given
         if isinstance(given, str) or is_number(given):

@@ -17,10 +17,11 @@ from .checks import check_coefficients, check_data_space, check_refine
 from .clock import CLOCKS, Clock
 from .correction import Correction
 from .grid import Grid, Track
-from .meshes.auto import progress
+from .meshes.auto import noise_levels, progress
 from .meshes.paper import certificate, retention_floor
 from .meshes.placement import check_anchors, choose_anchors
 from .methods import METHODS as METHODS
+from .methods import is_default
 from .plan_json import VERSION as VERSION
 from .plan_json import decoded, encoded
 from .rules import Rule
@@ -94,13 +95,13 @@ class Plan:
         *,
         speedup: float | None = None,
         anchors: str | Sequence[int] | None = None,
-        rule: Rule | str | Sequence[Rule | str] = "signed time",
+        rule: Rule | str | Sequence[Rule | str] | None = None,
         space: str = "output",
         blocks: Blocks | None = None,
         coefficients: Sequence[float | None] | None = None,
         refine: int = 1,
         correct: Correction | bool | str | float | None = None,
-        clock: str = "sigma",
+        clock: str | None = None,
         prediction: str = "flow",
         alphas: str | Sequence[float] | None = None,
         data: float | None = None,
@@ -116,9 +117,8 @@ class Plan:
         budget        this many
         speedup       the number of stages divided by this, but at least 4
         anchors       these, as stage numbers; or the name of the mesh that places the budget:
-                      "auto" (the default), "corrected" (the same for `correct`), "sigma",
-                      "geometric" (the paper's), "uniform", or one
-                      that you registered
+                      "corrected" (the default, for corrected cells), "auto" (for others), "sigma",
+                      "geometric" (the paper's), "uniform", or one that you registered
 
         How the other stages are predicted:
 
@@ -129,9 +129,11 @@ class Plan:
         coefficients  one ω per stage that replaces the rule; None where the rule decides
         refine        Euler steps in place of each of the solver's, 1 to 64
         correct       True: put a skipped cell right at the anchor that ends it, at no further call;
-                      a gain ("half", "linear", "gaussian" or a number) or a Correction says how
+                      a gain ("half", "linear", "gaussian" or a number) or a Correction says how;
+                      False: do not. Default: True, unless anchors, rule, coefficients, clock,
+                      space or refine are given, or noise levels are not known
         clock         distances between stages are measured in "sigma" or in the auto mesh's
-                      coordinate ("mesh")
+                      coordinate ("mesh"). Default: "mesh" where cells are corrected
 
         What the grid is, where sigmas is not a Grid (as in Grid.of):
 
@@ -141,11 +143,22 @@ class Plan:
         regimes       stages at which the model changes: each is queried, no prediction crosses it
         """
         grid = Grid.of(sigmas, prediction=prediction, alphas=alphas, data=data, regimes=regimes)
+        named = {"anchors": anchors, "rule": rule, "coefficients": coefficients, "clock": clock}
+        if correct is None:
+            usual = is_default({**named, "space": space, "refine": refine})
+            correct = usual and knows_noise(grid) and noise_levels(grid) is not None
+        rule = "signed time" if rule is None else rule
         several = isinstance(rule, Iterable) and not isinstance(rule, str)
         rules = [Rule.of(r) for r in rule] if several else [Rule.of(rule)]  # type: ignore
-        chosen, mesh = choose_anchors(
-            grid, budget, speedup, anchors, all(r.name == "hold" for r in rules)
-        )
+        hold = all(r.name == "hold" for r in rules)
+        if anchors is None:
+            anchors = default_mesh(Correction.of(correct) is not None, hold)
+        chosen, mesh = choose_anchors(grid, budget, speedup, anchors, hold)
+        correction = Correction.of(correct, len(chosen))
+        if len(chosen) == grid.steps and refine == 1:
+            correction = None  # there is no cell
+        if clock is None:
+            clock = "mesh" if correction is not None and knows_noise(grid) else "sigma"
         if len(rules) == 1:
             rules *= len(chosen)
         coefficients = None if coefficients is None else tuple(coefficients)
@@ -159,7 +172,7 @@ class Plan:
             blocks,
             mesh,
             refine,
-            Correction.of(correct),
+            correction,
             clock,
         )
 
@@ -332,10 +345,19 @@ def given_plan(plan: Any, others: Mapping[str, Any] | None = None, sigmas: Any =
     return plan
 
 
+def default_mesh(corrected: bool, hold: bool) -> str:
+    """The mesh where none is named. Those of linear prediction are not for holding."""
+    return "sigma" if hold else "corrected" if corrected else "auto"
+
+
+def knows_noise(grid: Grid) -> bool:
+    return all(track.levels is not None for track in grid.tracks)
+
+
 def check_clock(clock: Any, grid: Grid) -> None:
     if clock not in CLOCKS:
         raise ValueError(f"unknown clock {clock!r}; choose one of {', '.join(CLOCKS)}")
-    if clock == "mesh" and any(track.levels is None for track in grid.tracks):
+    if clock == "mesh" and not knows_noise(grid):
         raise ValueError(
             "clock='mesh' needs the noise levels of the grid: pass data=0.0 or data=1.0 for a "
             "flow grid within [0, 1], or alphas for other outputs"

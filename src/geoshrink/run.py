@@ -64,9 +64,9 @@ class Run:
     How the plan is made, where none is given (as in Plan.of):
 
     speedup       in place of a budget: the number of stages divided by this, but at least 4
-    anchors       the stages to query; or the mesh that places the budget: "auto" (the default),
-                  "corrected" (auto, for `correct`), "sigma", "geometric" (the paper's),
-                  "uniform", or one that you registered
+    anchors       the stages to query; or the mesh that places the budget: "corrected" (the default,
+                  where cells are corrected), "auto" (where they are not), "sigma", "geometric" (the
+                  paper's), "uniform", or one that you registered
     rule          how much of the latest change is kept: "signed time" (the default), "chordal"
                   (the paper's), "hold", …, a Rule, or one per anchor
     space         "output" predicts what the solver receives, "data" the data
@@ -74,7 +74,8 @@ class Run:
     coefficients  one ω per stage that replaces the rule; None where the rule decides
     refine        Euler steps in place of each of the solver's, 1 to 64
     correct       True: put a skipped cell right at the anchor that ends it, at no further call; a
-                  gain or a geoshrink.Correction says how
+                  gain or a geoshrink.Correction says how; False: do not. Default: where the solver
+                  is known and anchors, rule, coefficients, clock, space and refine are left to us
     clock         distances between stages are measured in "sigma" or "mesh", the auto mesh's y
     prediction    what the model returns: "flow" (dx/dσ, the default), "epsilon", "sample" or "v"
     alphas        α of x = α·x₀ + σ·ε, unless it is a flow: "vp", "ve", "flow", or one per σ
@@ -96,6 +97,8 @@ class Run:
         **options: Any,
     ):
         self._reserve = Reserve(reserve)
+        if solver is not None and not (isinstance(solver, str) and solver in SOLVERS):
+            raise ValueError(f"unknown solver {solver!r}; choose one of {', '.join(SOLVERS)}")
         if isinstance(sigmas, (Plan, str, Path)):
             sigmas, plan = None, sigmas
         if plan is not None:
@@ -110,15 +113,18 @@ class Run:
                         f"reserve={reserve} leaves {planned} of a budget of {budget} to be "
                         "planned: keep fewer in hand"
                     )
+            free = options.get("correct") is None  # nobody asked for it: where it can be done
+            if free and (solver is None or reserve):
+                options["correct"] = False
             self.plan = Plan.of(sigmas, planned, **options)
+            if free and self.plan.correct is not None and not correctable(self.plan, solver):
+                self.plan = Plan.of(sigmas, planned, **{**options, "correct": False})
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(
                 f"statistics are accumulated in torch.float32 or torch.float64, got {dtype}"
             )
         self.mask, self.dtype, self.group = check_mask(mask), dtype, check_group(group)
         self._history = history_of(self.plan, self.mask, dtype, self.group)
-        if solver is not None and not (isinstance(solver, str) and solver in SOLVERS):
-            raise ValueError(f"unknown solver {solver!r}; choose one of {', '.join(SOLVERS)}")
         self._why: str | None = None  # cells are not corrected, where the plan says they are
         self.know(solver)
         self._record = Record(self.plan)
@@ -172,6 +178,11 @@ class Run:
     def corrects(self) -> bool:
         """Whether cells are corrected in this run."""
         return self._history.corrector is not None
+
+    @property
+    def uncorrected(self) -> str:
+        """Why cells are not corrected, where the plan says that they are."""
+        return self._why or ""
 
     def stored(self, slot: int) -> tuple[Place, ...]:
         """Where a slot's solver has the tensors that a correction moves."""
@@ -414,6 +425,15 @@ def corrector_of(
         data = plan.space == "data"
         solver = [response_of(solver, track, data) for track in fine.grid.tracks]
     return Corrector(fine, solver, levels)
+
+
+def correctable(plan: Plan, solver: str | None) -> bool:
+    """Whether the cells of a plan can be corrected with one of our solvers."""
+    try:
+        corrector_of(plan, solver, None, None)
+    except ValueError:
+        return False
+    return True
 
 
 def check_options(options: dict[str, Any]) -> None:

@@ -66,9 +66,9 @@ def sample(
     How the plan is made, where none is given (as in Plan.of):
 
     speedup       in place of a budget: the number of stages divided by this, but at least 4
-    anchors       the stages to query; or the mesh that places the budget: "auto" (the default),
-                  "corrected" (auto, for `correct`), "sigma", "geometric" (the paper's),
-                  "uniform", or one that you registered
+    anchors       the stages to query; or the mesh that places the budget: "corrected" (the default,
+                  where cells are corrected), "auto" (where they are not), "sigma", "geometric" (the
+                  paper's), "uniform", or one that you registered
     rule          how much of the latest change is kept: "signed time" (the default), "chordal"
                   (the paper's), "hold", …, a Rule, or one per anchor
     space         "output" predicts what the solver receives, "data" the data
@@ -76,7 +76,9 @@ def sample(
     coefficients  one ω per stage that replaces the rule; None where the rule decides
     refine        Euler steps in place of each of the solver's, 1 to 64
     correct       True: put a skipped cell right at the anchor that ends it, at no further call; a
-                  gain or a geoshrink.Correction says how. Not with "heun"
+                  gain or a geoshrink.Correction says how; False: do not. Default: True, unless
+                  anchors, rule, coefficients, clock, space, refine or a reserve is given. Not with
+                  "heun"
     clock         distances between stages are measured in "sigma" or "mesh", the auto mesh's y
     prediction    what the model returns: "flow" (dx/dσ, the default), "epsilon", "sample" or "v"
     alphas        α of x = α·x₀ + σ·ε, unless it is a flow: "vp", "ve", "flow", or one per σ

@@ -30,7 +30,7 @@ from ..run import Run
 from .handle import KEPT, Handle, announced
 from .hooks import Hooks, lift_all
 from .host import Host, is_a
-from .options import check_options, plan_of
+from .options import check_options, plan_of, uncorrected
 from .signatures import check_method, named
 from .stack import stack
 from .stages import switches
@@ -137,7 +137,7 @@ class Loop:
         if reason is not None:
             sigmas, begins = [float(stages - i) for i in range(stages + 1)], []
         grid = Grid.of(sigmas[self.first :], data=0.0, regimes=begins)
-        self.plan, self.note = plan_of(grid, self.options, reason)
+        self.plan, self.note = plan_of(grid, uncorrected(self.options), reason)
 
     def run_of(self, branch: Any) -> Run:
         """The first branch is there at every step: its history goes on where others begin."""

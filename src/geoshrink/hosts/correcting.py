@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ..correction import Correction
 from ..run import Run
 from ..solvers.response import store
+from .options import wants_correction
 from .responses import is_plain_euler, memory_of, solver_of
 from .scheduling import first_index
 from .steering import Mark, mark
@@ -24,15 +24,14 @@ class Correcting:
     """Of one loop."""
 
     def __init__(self, options: Mapping[str, Any]):
-        asked = options["plan"].correct if "plan" in options else options.get("correct")
-        self.asked = Correction.of(asked) is not None
+        self.wanted = wants_correction(dict(options))
         self.before: dict[int, Any] = {}  # schedulers as they were before their first step
         self.state: dict[Key, Mark] = {}  # what each step returned last
         self.in_place = False  # a step has written its result into the sample that it was given
 
     def meet(self, scheduler: Any) -> None:
         """Before a scheduler's first step: a copy to be tried out, or why there is none."""
-        if self.asked and not is_plain_euler(scheduler):
+        if self.wanted and not is_plain_euler(scheduler):
             try:
                 self.before[id(scheduler)] = copy.deepcopy(scheduler)
             except Exception as error:

@@ -35,7 +35,7 @@ def wrap(
         x0 = k_diffusion.sampling.sample_euler(denoiser, noise, sigmas)
         print(denoiser.report)
 
-    `options` are those of Plan.of; with `correct`, say solver="euler" if that is the sampler. x is
+    `options` are those of Plan.of; say solver="euler" if that is the sampler. x is
     x₀ + σ·ε where σ goes beyond 1, and (1 − σ)·x₀ + σ·ε elsewhere, unless prediction= and alphas=
     say otherwise. A call at another σ than the next one runs the model, and so do all calls after
     it; a call at σ_0 begins a new run. Each thread has runs of its own.
@@ -43,7 +43,7 @@ def wrap(
     levels = numbers(sigmas)
     if plan is None and not {"prediction", "alphas"} & set(options) and max(levels, default=0) > 1:
         options = {**options, "prediction": "epsilon", "alphas": "ve"}
-    stages = stages_of(levels, None, budget, plan, options)
+    stages = stages_of(levels, None, budget, plan, options, solver)
     return Denoiser(model, *stages, mask, dtype, False, solver)
 
 

@@ -28,7 +28,7 @@ from .correcting import Correcting
 from .handle import tell
 from .hooks import Hooks
 from .memory import Memory
-from .options import fault, plan_of, warn
+from .options import fault, plan_of, uncorrected, warn
 from .scheduling import read_ahead
 from .signatures import hollow, shapes
 from .stack import running, stack
@@ -278,6 +278,8 @@ class Loop:
         known = (id(output), id(x), id(given.get("timestep")))
         more = {k: v for k, v in given.items() if id(v) not in known}
         self.correcting.learn(run, scheduler, self.order, given.get("timestep"), more)
+        if not self.runs and run.plan.correct is not None and not run.corrects:
+            run = self.uncorrected(run, scheduler)
         run.queries(self.stage, regime=self.regime)
         try:
             for leaf in flatten(output)[0]:
@@ -305,6 +307,16 @@ class Loop:
         blocks = self.seam.reader.blocks_of(scheduler)
         self.plan, note = plan_of(grid, self.seam.options, reason, scheduler, blocks)
         self.notes += [] if note is None else [(0, note)]
+        return Run(self.plan)
+
+    def uncorrected(self, run: Run, scheduler: Any) -> Run:
+        """A run whose cells cannot be corrected; with other anchors, unless that was asked for."""
+        options = uncorrected(self.seam.options)
+        if options is self.seam.options:
+            return run
+        blocks = self.seam.reader.blocks_of(scheduler)
+        self.plan, _ = plan_of(run.plan.grid, options, None, scheduler, blocks)
+        self.notes.append((0, run.uncorrected))
         return Run(self.plan)
 
     def follow(self, grid: Grid, scheduler: Any) -> Plan:

@@ -60,7 +60,7 @@ def odeint(
     if reason is not None:
         reason = f"{reason}: every call is run"
         logger.warning("geoshrink: %s", reason)
-    stages = stages_of(times, reason, budget, plan, plan_options)
+    stages = stages_of(times, reason, budget, plan, plan_options, "euler")
     wrapped = Integrated(func, *stages, mask, dtype, False, "euler")
     more = {} if event_fn is None else {"event_fn": event_fn}
     given = None if options is None else dict(options)
@@ -87,11 +87,11 @@ def wrap(
         trajectory = torchdiffeq.odeint(velocity, noise, t, method="euler")
         print(velocity.report)
 
-    Options are those of odeint(); with `correct`, say solver="euler" if it is Euler's. A call at
-    any other time runs func, and so do all calls after it; a call at t_0 begins a new run. Each
+    Options are those of odeint(); say solver="euler" if it is Euler's, for corrected cells. A call
+    at any other time runs func, and so do all calls after it; a call at t_0 begins a new run. Each
     thread has runs of its own.
     """
-    stages = stages_of(numbers(t), None, budget, plan, plan_options)
+    stages = stages_of(numbers(t), None, budget, plan, plan_options, solver)
     return Integrated(func, *stages, mask, dtype, False, solver)
 
 
@@ -108,9 +108,12 @@ def stages_of(
     budget: int | None,
     plan: Any,
     options: dict[str, Any],
+    solver: str | None,
 ) -> tuple[Plan, list[float], str | None]:
     """(plan, times, note) of the runs over these times."""
     check_options(options)
+    if solver is None and options.get("correct") is None:
+        options = {**options, "correct": False}
     if plan is None:
         made = Plan.of(times, budget, **options)
     else:

@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..blocks import Blocks
+from ..correction import Correction
 from ..grid import Grid
+from ..methods import is_default
 from ..plan import Plan, check_plan, given_plan
 from .scheduling import FEW_STEPS, is_euler, knows_data, prediction_of
 
@@ -115,6 +117,20 @@ def plan_of(
         except ValueError as error:
             reason = warn(error)
     return Plan.of(grid), f"{reason}: every stage is queried"
+
+
+def uncorrected(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a host whose cells cannot be corrected, unless somebody asks for it."""
+    given = "plan" in options or options.get("correct") is not None
+    return options if given else {**options, "correct": False}
+
+
+def wants_correction(options: dict[str, Any]) -> bool:
+    """Whether cells are to be corrected, where that can be done."""
+    if "plan" in options:
+        return options["plan"].correct is not None
+    asked = options.get("correct")
+    return is_default(options) if asked is None else Correction.of(asked) is not None
 
 
 def warn(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""auto, the default: one coordinate of σ in which every model is equally hard to predict.
+"""auto: one coordinate of σ in which every model is equally hard to predict.
 
 With τ = σ/(α + σ), 1 at noise and 0 at data,
 
@@ -41,6 +41,8 @@ class Shape(NamedTuple):
     p: float
 
 
+#: costs(k): of the cells from anchor k, (j, l), as cheapest_pairs takes them.
+Costs = Callable[[int], np.ndarray]
 UNIVERSAL = Shape(a=0.0272, b=0.0125, c=0.2725, p=0.8616)
 
 
@@ -59,11 +61,8 @@ def over_regimes(
     """one(τ, budget) in every regime, each with as many anchors as the whole grid's mesh has there;
     None if the noise levels are unknown or do not fall.
     """
-    levels = grid.tracks[grid.lead].levels
-    if levels is None:
-        return None
-    tau = tuple(sigma / (alpha + sigma) for alpha, sigma in levels)
-    if any(later > earlier for earlier, later in pairwise(tau)):
+    tau = noise_levels(grid)
+    if tau is None:
         return None
     whole, spans = one(tau, budget), grid.spans()
     if len(spans) == 1:
@@ -73,6 +72,15 @@ def over_regimes(
     return tuple(first + n for first, part in parts for n in part)
 
 
+def noise_levels(grid: Grid) -> tuple[float, ...] | None:
+    """τ_0 … τ_T of the leading track; None where they are unknown or do not fall."""
+    levels = grid.tracks[grid.lead].levels
+    if levels is None:
+        return None
+    tau = tuple(sigma / (alpha + sigma) for alpha, sigma in levels)
+    return None if any(later > earlier for earlier, later in pairwise(tau)) else tau
+
+
 def progress(tau: Sequence[float], shape: Shape = UNIVERSAL) -> np.ndarray:
     """y of every τ."""
     done = 1 - np.asarray(tau, dtype=np.float64)
@@ -80,30 +88,78 @@ def progress(tau: Sequence[float], shape: Shape = UNIVERSAL) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def mesh(
-    tau: tuple[float, ...], budget: int, shape: Shape, share: float | None = None
-) -> tuple[int, ...]:
-    """B anchors for τ_0 … τ_T, without regimes; with a share, those for corrected cells."""
-    y = progress(tau, shape)
-    growth = (1 - np.asarray(tau) + shape.a) ** -shape.p
-    allowed = even_stages(np.diff(y) * growth[1:] ** (1 / 3), max(budget, MOST))
-    if len(allowed) == budget:
-        return tuple(allowed.tolist())
-    ends = [*allowed, len(y) - 1]
-    line, square = (m[allowed][:, ends] for m in moments(y, growth))
-    here, there = y[allowed], y[ends]
+def mesh(tau: tuple[float, ...], budget: int, shape: Shape) -> tuple[int, ...]:
+    """B anchors for τ_0 … τ_T, without regimes."""
+    belief = believed(tau, shape)
+    allowed = belief.stages(budget)
+    return allowed if len(allowed) == budget else cheapest(belief.ahead(allowed), allowed, budget)
 
-    def costs(k: int) -> np.ndarray:
-        """e² of the cells from k: (j, l), with e = square + (y_k − y_j)·line."""
-        span = here[k] - here[:k, None] if k else FIRST
-        ahead = np.atleast_2d(square[k, k + 1 :] + span * line[k, k + 1 :])
-        if share is None:
-            return ahead**2
-        between = (there[k + 1 :] - here[k]) * line[k, k + 1 :] - square[k, k + 1 :]
-        return np.concatenate([(between + share * ahead)[:, :-1], ahead[:, -1:]], axis=1) ** 2
 
+class Belief(NamedTuple):
+    """Where outputs are curved: equally everywhere in y, and an error grows by `growth`.
+
+    y, growth   of every grid point, 0 … T
+    first       a regime's first output is held; it counts as predicted from this far before it
+    """
+
+    y: np.ndarray
+    growth: np.ndarray
+    first: float = FIRST
+
+    def stages(self, budget: int) -> tuple[int, ...]:
+        """Those among which anchors are searched: all, if they are not too many."""
+        density = np.diff(self.y) * self.growth[1:] ** (1 / 3)
+        return tuple(even_stages(density, max(budget, MOST)).tolist())
+
+    def ahead(self, allowed: Sequence[int]) -> Costs:
+        """e² of the cells from anchor k, (j, l), with e = square + (y_k − y_j)·line."""
+        line, square = self.sums(allowed)
+
+        def costs(k: int) -> np.ndarray:
+            return self.extrapolated(k, allowed, line, square) ** 2
+
+        return costs
+
+    def between(self, allowed: Sequence[int], share: float) -> Costs:
+        """The same for cells that are interpolated, plus a share of the extrapolation; the last
+        cell is extrapolated.
+        """
+        line, square = self.sums(allowed)
+        here, there = self.y[[*allowed]], self.y[[*allowed, -1]]
+
+        def costs(k: int) -> np.ndarray:
+            ahead = self.extrapolated(k, allowed, line, square)
+            inside = (there[k + 1 :] - here[k]) * line[k, k + 1 :] - square[k, k + 1 :]
+            return np.concatenate([(inside + share * ahead)[:, :-1], ahead[:, -1:]], axis=1) ** 2
+
+        return costs
+
+    def extrapolated(
+        self, k: int, allowed: Sequence[int], line: np.ndarray, square: np.ndarray
+    ) -> np.ndarray:
+        here = self.y[[*allowed[: k + 1]]]
+        span = here[k] - here[:k, None] if k else self.first
+        return np.atleast_2d(square[k, k + 1 :] + span * line[k, k + 1 :])
+
+    def sums(self, allowed: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Σ Δy_n·(y_n − y_k) and Σ Δy_n·(y_n − y_k)² over k < n < l, times the growth at l:
+        (k, l), k an allowed stage, l one or the end.
+        """
+        ahead = np.maximum(self.y[None, :-1] - self.y[:-1, None], 0)
+        cells = [np.cumsum(np.diff(self.y) * ahead**power, axis=1) for power in (1, 2)]
+        both = (np.pad(cell, ((0, 0), (1, 0))) * self.growth for cell in cells)
+        line, square = (m[[*allowed]][:, [*allowed, len(self.y) - 1]] for m in both)
+        return line, square
+
+
+def believed(tau: Sequence[float], shape: Shape = UNIVERSAL) -> Belief:
+    """What the zoo's models say: y(τ), and errors that grow by (1 − τ + a)^−p."""
+    return Belief(progress(tau, shape), (1 - np.asarray(tau) + shape.a) ** -shape.p)
+
+
+def cheapest(costs: Costs, allowed: Sequence[int], budget: int) -> tuple[int, ...]:
     _, places = cheapest_pairs(costs, len(allowed), budget)[-1]
-    return tuple(allowed[[*places]].tolist())
+    return tuple(allowed[n] for n in places)
 
 
 def even_stages(density: np.ndarray, count: int) -> np.ndarray:
@@ -119,14 +175,6 @@ def even_stages(density: np.ndarray, count: int) -> np.ndarray:
         full = more
     ends = np.cumsum(np.where(full, 1.0, share))
     return np.searchsorted(ends, np.arange(count) + 1e-6, side="right")
-
-
-def moments(y: np.ndarray, growth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Σ Δy_n·(y_n − y_k) and Σ Δy_n·(y_n − y_k)² over k < n < l, times the growth at l: (k, l)."""
-    ahead = np.maximum(y[None, :-1] - y[:-1, None], 0)
-    cells = [np.cumsum(np.diff(y) * ahead**power, axis=1) for power in (1, 2)]
-    line, square = (np.pad(cell, ((0, 0), (1, 0))) * growth for cell in cells)
-    return line, square
 
 
 def placed_by(name: str, find: Callable[[Grid, int], tuple[int, ...] | None]) -> Mesh:

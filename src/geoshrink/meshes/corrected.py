@@ -1,25 +1,56 @@
-"""corrected: the auto mesh for cells that are put right at their end (correction.py).
+"""corrected, the default: anchors for cells that are put right at their end (correction.py).
 
-A corrected cell is interpolated: between anchors k and l it leaves Σ Δy_n·(y_n − y_k)·(y_l − y_n),
-in the coordinate y of auto.py. The exact output at l is evaluated where the prediction ended, so a
-share of the prediction's own error stays. The last cell has no anchor behind it and is predicted.
+A corrected cell is interpolated: between anchors k and l it leaves Σ Δy_n·(y_n − y_k)·(y_l − y_n).
+The exact output at l is evaluated where the prediction ended, so a share of the prediction's own
+error stays. The last cell has no anchor behind it and is predicted.
+
+Two beliefs about where outputs are curved are weighed, each in units of what its own best anchors
+cost: evenly in auto.py's y, which holds on our models, and evenly over the stages, which holds on
+many models of others, and for which whoever chose the grid chose it. The second has little weight,
+but keeps the anchors from crowding where only the first believes that they are needed.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import numpy as np
+
 from ..grid import Grid
-from .auto import UNIVERSAL, mesh, over_regimes, placed_by
+from .auto import Belief, believed, cheapest, over_regimes, placed_by
+from .path import cheapest_pairs
 
 SHARE = 0.2
+EVEN = 0.05  # the weight of the second belief
+FIRST = 0.2  # of the stages: its held first output counts as predicted from so far before
 
 
-def corrected_anchors(grid: Grid, budget: int, share: float = SHARE) -> tuple[int, ...] | None:
+def corrected_anchors(
+    grid: Grid, budget: int, share: float = SHARE, even: float = EVEN
+) -> tuple[int, ...] | None:
     """B anchors of a grid; None if its noise levels are unknown or do not fall from noise to data.
 
     >>> corrected_anchors(Grid.of([1 - i / 50 for i in range(51)]), 10)
-    (0, 1, 2, 3, 5, 8, 13, 22, 36, 47)
+    (0, 1, 2, 4, 7, 12, 20, 29, 38, 47)
     """
-    return over_regimes(grid, budget, lambda tau, b: mesh(tau, b, UNIVERSAL, share))
+    return over_regimes(grid, budget, lambda tau, b: mesh(tau, b, share, even))
+
+
+@lru_cache(maxsize=64)
+def mesh(tau: tuple[float, ...], budget: int, share: float, even: float) -> tuple[int, ...]:
+    """B anchors for τ_0 … τ_T, without regimes."""
+    points, belief = len(tau), believed(tau)
+    allowed = belief.stages(budget)
+    if len(allowed) == budget:
+        return allowed
+    by_noise = belief.between(allowed, share)
+    if not even:
+        return cheapest(by_noise, allowed, budget)
+    stages = Belief(np.linspace(0, 1, points), np.ones(points), FIRST)
+    by_stage = stages.between(allowed, share)
+    best = [cheapest_pairs(costs, len(allowed), budget)[-1][0] for costs in (by_noise, by_stage)]
+    weight = even * best[0] / best[1]
+    return cheapest(lambda k: by_noise(k) + weight * by_stage(k), allowed, budget)
 
 
 MESH = placed_by("corrected", corrected_anchors)

@@ -17,10 +17,8 @@ def choose_anchors(
     grid: Grid, budget: int | None, speedup: float | None, anchors: Any, hold: bool
 ) -> Placed:
     """(anchors, how they were found)."""
-    if anchors is not None and not isinstance(anchors, str):
+    if not isinstance(anchors, str):
         return explicit(grid, budget, speedup, anchors)
-    if anchors is None:  # the auto mesh is fitted to linear prediction, not to holding
-        anchors = "sigma" if hold else "auto"
     if anchors not in MESHES:
         raise ValueError(
             f"unknown anchors {anchors!r}; choose one of {', '.join(MESHES)}, or give the stages"
