@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import geoshrink
-from geoshrink import Grid, Plan
+from geoshrink import METHODS, Blocks, Correction, Grid, Plan
 from geoshrink.hosts.options import DEFAULT_SPEEDUP, check_options
 from geoshrink.meshes.auto import MOST, UNIVERSAL, Shape, even_stages, universal_anchors
 from geoshrink.meshes.corrected import corrected_anchors
@@ -72,47 +72,62 @@ def test_few_anchors_weigh_the_held_first_cell(shift, B):
     assert anchors_of(tau, B) == {2: (0, 6), 3: (0, 6, 28)}[B]
 
 
-def corrected_cost(tau: list[float], anchors: tuple[int, ...], share: float) -> float:
+def corrected_cost(
+    points: list[float], anchors: tuple[int, ...], share: float, growth: list[float], first: float
+) -> float:
     """The same for corrected cells: interpolation and a share of prediction."""
-
-    def y(t: float) -> float:
-        return math.log(1 - t + UNIVERSAL.a) - UNIVERSAL.c * math.log(t + UNIVERSAL.b)
-
-    total, T = 0.0, len(tau) - 1
+    total, T = 0.0, len(points) - 1
     for q, k in enumerate(anchors):
         last = q + 1 == len(anchors)
         end = T if last else anchors[q + 1]
-        before = y(tau[anchors[q - 1]]) if q else y(tau[0]) - 1.0
-        stages = [(y(tau[n]), y(tau[n + 1]) - y(tau[n])) for n in range(k + 1, end)]
-        ahead = sum(step * (now - y(tau[k])) * (now - before) for now, step in stages)
-        between = sum(step * (now - y(tau[k])) * (y(tau[end]) - now) for now, step in stages)
+        before = points[anchors[q - 1]] if q else points[0] - first
+        stages = [(points[n], points[n + 1] - points[n]) for n in range(k + 1, end)]
+        ahead = sum(step * (now - points[k]) * (now - before) for now, step in stages)
+        between = sum(step * (now - points[k]) * (points[end] - now) for now, step in stages)
         e = ahead if last else between + share * ahead
-        total += (e * (1 - tau[end] + UNIVERSAL.a) ** -UNIVERSAL.p) ** 2
+        total += (e * growth[end]) ** 2
     return total
 
 
 @pytest.mark.parametrize("shift", [1.0, 3.0])
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
-def test_the_mesh_for_corrected_cells_is_the_cheapest_of_all(shift, share):
-    tau = shifted(9, shift)
+@pytest.mark.parametrize("even", [0.0, 0.1, 2.0])
+def test_the_mesh_for_corrected_cells_is_the_cheapest_of_all(shift, share, even):
+    """Both beliefs written out, each in units of its own best."""
+    tau, a, b, c, p = shifted(9, shift), *UNIVERSAL
+    y = [math.log(1 - t + a) - c * math.log(t + b) for t in tau]
+    growth = [(1 - t + a) ** -p for t in tau]
     for B in range(1, 9):
         every = [(0, *rest) for rest in itertools.combinations(range(1, 9), B - 1)]
-        best = min(corrected_cost(tau, anchors, share) for anchors in every)
-        found = corrected_anchors(Grid.of(tau), B, share=share)
+        noise = {one: corrected_cost(y, one, share, growth, 1.0) for one in every}
+        stage = {
+            one: corrected_cost([n / 9 for n in range(10)], one, share, [1.0] * 10, 0.2)
+            for one in every
+        }
+        weight = even * min(noise.values()) / min(stage.values())
+        cost = {one: noise[one] + weight * stage[one] for one in every}
+        found = corrected_anchors(Grid.of(tau), B, share=share, even=even)
         assert found is not None
-        assert corrected_cost(tau, found, share) <= best * (1 + 1e-9) + 1e-15
+        assert cost[found] <= min(cost.values()) * (1 + 1e-9) + 1e-15
 
 
 def test_the_mesh_for_corrected_cells_by_name():
     grid, more = shifted(50, 3.0), Grid.of(shifted(25, 3.0), regimes=[4, 19])
-    plan = Plan.of(grid, 10, anchors="corrected", correct=True)
+    plan, auto = (Plan.of(grid, 10, anchors=name) for name in ("corrected", "auto"))
     assert plan.mesh == "corrected" and plan.anchors == corrected_anchors(plan.grid, 10)
-    assert plan.anchors != Plan.of(grid, 10).anchors  # the last anchor comes later
-    assert plan.anchors[-1] > Plan.of(grid, 10).anchors[-1]
+    assert plan.anchors[-1] > auto.anchors[-1]  # nothing corrects the last cell
     assert {4, 19} <= set(Plan.of(more, 10, anchors="corrected").anchors)
     assert Plan.of(grid, 50, anchors="corrected").anchors == tuple(range(50))
     rising = Plan.of([2 - i / 20 for i in range(21)], 8, anchors="corrected")
     assert rising.mesh.endswith("(no corrected mesh: noise levels unknown or rising)")
+
+
+def test_even_belief_keeps_anchors_from_crowding():
+    """On an even grid the y of our models puts seven of ten anchors before stage 22."""
+    grid = Grid.of(shifted(50, 1.0))
+    crowded, weighed = (corrected_anchors(grid, 10, even=even) for even in (0.0, 0.1))
+    assert crowded == (0, 1, 2, 3, 5, 8, 13, 22, 36, 47)
+    assert weighed == (0, 1, 2, 4, 7, 12, 20, 29, 38, 46)
 
 
 @modest
@@ -125,13 +140,42 @@ def test_so_many_anchors_as_the_budget_in_order_from_stage_0(T, data):
     assert plan.anchors == universal_anchors(plan.grid, B)
 
 
-def test_it_is_the_default():
+def test_the_default_corrects_its_cells():
     for T in (6, 28, 50):
         for B in range(4, T):
-            plan, default = (Plan.of(shifted(T, 3.0), B, anchors=a) for a in ("auto", None))
-            assert plan == default and plan.mesh == "auto"
+            plan = Plan.of(shifted(T, 3.0), B)
+            same = dict(anchors="corrected", rule="signed time", correct=True, clock="mesh")
+            assert plan == Plan.of(shifted(T, 3.0), B, **same) and plan.mesh == "corrected"
+            caution = 0.5 if B <= 8 else 0.0
+            assert plan.correct == Correction("half", caution) and plan.clock == "mesh"
             assert {str(rule) for rule in plan.rules} == {"signed time"}
-    assert Plan.of(shifted(50), 50).exact
+            before = Plan.of(shifted(T, 3.0), B, correct=False)
+            assert before == Plan.of(shifted(T, 3.0), B, anchors="auto")
+            assert before.mesh == "auto" and before.correct is None and before.clock == "sigma"
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        dict(anchors="sigma"),
+        dict(rule="chordal"),
+        dict(coefficients=[None] * 50),
+        dict(clock="sigma"),
+        dict(space="data"),
+        dict(refine=2),
+        dict(data=1.0),  # noise rises
+        METHODS["paper"],
+    ],
+)
+def test_who_chooses_a_method_chooses_the_correction(own):
+    plan = Plan.of(shifted(50, 3.0), 10, **own)
+    assert plan.correct is None and plan.clock == "sigma"
+    assert Plan.of(shifted(50, 3.0), 10, blocks=Blocks((0, 1))).correct is not None
+
+
+def test_every_stage_leaves_nothing_to_correct():
+    plan = Plan.of(shifted(50), 50, correct=True)
+    assert plan.exact and plan.correct is None and plan == Plan.of(shifted(50), 50)
 
 
 def test_more_anchors_come_where_the_start_and_the_data_are():

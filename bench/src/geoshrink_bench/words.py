@@ -14,7 +14,8 @@ FREE, CALIBRATED = "calibration-free", "calibrated"
 #: How the forms of ours are called; suites, and so the names of cells, have the older names.
 FORMS = {
     "GeoShrink (published)": "paper",
-    "GeoShrink (default)": "geoshrink",
+    "GeoShrink (corrected)": "geoshrink",
+    "GeoShrink (default)": "uncorrected",
     "GeoShrink (planned)": "planned",
 }
 DONE, FAILED, NOT_RUN, SKIPPED = "done", "failed", "not run", "skipped"

@@ -21,7 +21,7 @@ from .auto import Belief, believed, cheapest, over_regimes, placed_by
 from .path import cheapest_pairs
 
 SHARE = 0.2
-EVEN = 0.05  # the weight of the second belief
+EVEN = 0.1  # the weight of the second belief
 FIRST = 0.2  # of the stages: its held first output counts as predicted from so far before
 
 
@@ -31,7 +31,7 @@ def corrected_anchors(
     """B anchors of a grid; None if its noise levels are unknown or do not fall from noise to data.
 
     >>> corrected_anchors(Grid.of([1 - i / 50 for i in range(51)]), 10)
-    (0, 1, 2, 4, 7, 12, 20, 29, 38, 47)
+    (0, 1, 2, 4, 7, 12, 20, 29, 38, 46)
     """
     return over_regimes(grid, budget, lambda tau, b: mesh(tau, b, share, even))
 

@@ -6,7 +6,7 @@
     models:
       fruit: {budgets: [7, 10], guidance: [1.5, 3], shift: [1, 3]}
       motion: {}           # budgets, guidance, shift, steps: the model's own where left out
-    methods: [direct, GeoShrink (default), FORA, {TaylorSeer: {order: 2}}]
+    methods: [direct, GeoShrink (corrected), FORA, {TaylorSeer: {order: 2}}]
     metrics: all           # what the models have; plain, if left out, is one for each tensor
     precision: high        # matrix products on a GPU in TF32 (torch's names: highest, high, medium)
     keep: 2                # samples of each cell to look at, and the error along the way

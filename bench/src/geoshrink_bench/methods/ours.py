@@ -51,7 +51,8 @@ RULES = ("chordal", "log", "exp", "time", "linear", "fixed(1)", "beta-kappa(1, 0
 
 def forms() -> Iterator[Ours]:
     yield Ours("GeoShrink (published)", **METHODS["paper"])
-    yield Ours("GeoShrink (default)", **METHODS["default"])
+    yield Ours("GeoShrink (corrected)", **METHODS["default"])
+    yield Ours("GeoShrink (default)", **METHODS["uncorrected"])  # the default before it
     yield Ours("auto, signed chordal", anchors="auto", rule="signed chordal")
     yield Ours("auto, signed time, data space", anchors="auto", rule="signed time", space="data")
     yield Ours("geometric, signed chordal", anchors="geometric", rule="signed chordal")
@@ -62,7 +63,7 @@ def forms() -> Iterator[Ours]:
             for kind in (rule, f"signed {rule}"):
                 yield Ours(f"σ, {kind}{more}", anchors="sigma", rule=kind, space=space)
     for name, options in METHODS.items():
-        if name not in ("paper", "geoshrink", "default"):
+        if name not in ("paper", "geoshrink", "default", "uncorrected"):
             yield Ours(f"ablation: {name}", **options)
 
 
