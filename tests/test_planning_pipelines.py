@@ -86,7 +86,7 @@ def test_the_plan_runs_in_the_pipeline_and_nothing_stays_behind(pipe, found):
     assert "step" not in pipe.scheduler.__dict__
     plan = found.plan(5)
     assert Plan.from_json(plan.to_json()) == plan
-    assert "never tried" in found.plan(5, target="flow").mesh
+    assert "not planned: no real runs for the flow" in found.plan(5, target="flow").mesh
     with geoshrink.accelerate(pipe, plan=plan) as handle:
         pipe([3], generator=torch.Generator().manual_seed(9), output_type="latent", **STEPS)
     assert handle.report is not None and handle.report.evaluations == 5

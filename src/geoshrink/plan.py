@@ -26,6 +26,7 @@ from .plan_json import VERSION as VERSION
 from .plan_json import decoded, encoded
 from .rules import Rule
 from .rules.retention import check_shared
+from .targets import FLOW, RUN, aimed
 from .tracing import bare
 
 SPACES = ("output", "data")
@@ -99,7 +100,8 @@ class Plan:
         space: str = "output",
         blocks: Blocks | None = None,
         coefficients: Sequence[float | None] | None = None,
-        refine: int = 1,
+        target: str = RUN,
+        refine: int | None = None,
         correct: Correction | bool | str | float | None = None,
         clock: str | None = None,
         prediction: str = "flow",
@@ -127,7 +129,11 @@ class Plan:
         space         "output" predicts what the solver receives, "data" the data
         blocks        geoshrink.Blocks(…): which coordinates share one ω; default: those of a sample
         coefficients  one ω per stage that replaces the rule; None where the rule decides
-        refine        Euler steps in place of each of the solver's, 1 to 64
+        target        "run": close to the result of the solver's own T steps. "flow": close to the
+                      exact flow, closer than those T steps with fewer calls; for Euler. It sets
+                      refine=8, correct=True, anchors="corrected" and clock="mesh", each unless
+                      you give it
+        refine        Euler steps in place of each of the solver's, 1 to 64; default: 1
         correct       True: put a skipped cell right at the anchor that ends it, at no further call;
                       a gain ("half", "linear", "gaussian" or a number) or a Correction says how;
                       False: do not. Default: True, unless anchors, rule, coefficients, clock,
@@ -143,9 +149,17 @@ class Plan:
         regimes       stages at which the model changes: each is queried, no prediction crosses it
         """
         grid = Grid.of(sigmas, prediction=prediction, alphas=alphas, data=data, regimes=regimes)
-        named = {"anchors": anchors, "rule": rule, "coefficients": coefficients, "clock": clock}
+        if target == FLOW and clock is None:
+            check_levels(grid, "target='flow'")
+        given = dict(anchors=anchors, refine=refine, correct=correct, clock=clock)
+        given = aimed({"target": target, **given})
+        anchors, refine, correct, clock = (
+            given[k] for k in ("anchors", "refine", "correct", "clock")
+        )
+        refine = 1 if refine is None else refine
         if correct is None:
-            usual = is_default({**named, "space": space, "refine": refine})
+            more = dict(rule=rule, coefficients=coefficients, space=space, refine=refine)
+            usual = is_default({**given, **more})
             correct = usual and knows_noise(grid) and noise_levels(grid) is not None
         rule = "signed time" if rule is None else rule
         several = isinstance(rule, Iterable) and not isinstance(rule, str)
@@ -357,10 +371,15 @@ def knows_noise(grid: Grid) -> bool:
 def check_clock(clock: Any, grid: Grid) -> None:
     if clock not in CLOCKS:
         raise ValueError(f"unknown clock {clock!r}; choose one of {', '.join(CLOCKS)}")
-    if clock == "mesh" and not knows_noise(grid):
+    if clock == "mesh":
+        check_levels(grid, "clock='mesh'")
+
+
+def check_levels(grid: Grid, what: str) -> None:
+    if not knows_noise(grid):
         raise ValueError(
-            "clock='mesh' needs the noise levels of the grid: pass data=0.0 or data=1.0 for a "
-            "flow grid within [0, 1], or alphas for other outputs"
+            f"{what} needs the noise levels of the grid: pass data=0.0 or data=1.0 for a flow grid "
+            "within [0, 1], or alphas for other outputs"
         )
 
 

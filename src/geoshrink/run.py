@@ -30,6 +30,7 @@ from .report import Report, self_check
 from .solvers import SOLVERS
 from .solvers.response import Path as Place
 from .solvers.response import Response, response_of
+from .targets import FLOW
 from .track import Track
 
 
@@ -59,7 +60,8 @@ class Run:
             spent where the self-check is worst (history/reserve.py)
     solver  what your loop does with the outputs, "euler" (x + Δσ·v; DDIM for other predictions than
             "flow") or a registered one: cells are corrected only where it is known. Euler's outputs
-            carry the correction; a loop that calls run.with_state gets the corrected x, too
+            carry the correction; a loop that calls run.with_state gets the corrected x, too. With
+            `refine` or target="flow" it is Euler
 
     How the plan is made, where none is given (as in Plan.of):
 
@@ -72,6 +74,9 @@ class Run:
     space         "output" predicts what the solver receives, "data" the data
     blocks        geoshrink.Blocks(…): which coordinates share one ω; default: those of a sample
     coefficients  one ω per stage that replaces the rule; None where the rule decides
+    target        "run" (the default): close to the solver's own T steps. "flow": close to the exact
+                  flow, by refine=8, correct=True, anchors="corrected" and clock="mesh", each unless
+                  you give it; for Euler
     refine        Euler steps in place of each of the solver's, 1 to 64
     correct       True: put a skipped cell right at the anchor that ends it, at no further call; a
                   gain or a geoshrink.Correction says how; False: do not. Default: where the solver
@@ -113,7 +118,8 @@ class Run:
                         f"reserve={reserve} leaves {planned} of a budget of {budget} to be "
                         "planned: keep fewer in hand"
                     )
-            free = options.get("correct") is None  # nobody asked for it: where it can be done
+            flow = options.get("target") == FLOW
+            free = options.get("correct") is None and not flow  # nobody asked: where it can be done
             if free and (solver is None or reserve):
                 options["correct"] = False
             self.plan = Plan.of(sigmas, planned, **options)
@@ -125,6 +131,8 @@ class Run:
             )
         self.mask, self.dtype, self.group = check_mask(mask), dtype, check_group(group)
         self._history = history_of(self.plan, self.mask, dtype, self.group)
+        if self.plan.refine > 1:
+            solver = check_refined(self.plan, solver)
         self._why: str | None = None  # cells are not corrected, where the plan says they are
         self.know(solver)
         self._record = Record(self.plan)
@@ -434,6 +442,16 @@ def correctable(plan: Plan, solver: str | None) -> bool:
     except ValueError:
         return False
     return True
+
+
+def check_refined(plan: Plan, solver: str | None) -> str:
+    """The solver of a refined plan, which is Euler: its steps are averaged as Euler's."""
+    if solver not in (None, "euler"):
+        raise ValueError(
+            f"refine={plan.refine} is for Euler; with solver={solver!r} leave it out, and "
+            "target='flow', too"
+        )
+    return "euler"
 
 
 def check_options(options: dict[str, Any]) -> None:

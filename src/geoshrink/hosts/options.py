@@ -12,13 +12,14 @@ from ..correction import Correction
 from ..grid import Grid
 from ..methods import is_default
 from ..plan import Plan, check_plan, given_plan
+from ..targets import aimed
 from .scheduling import FEW_STEPS, is_euler, knows_data, prediction_of
 
 logger = logging.getLogger("geoshrink")
 DEFAULT_SPEEDUP = 3.0
 OPTIONS = (
-    "budget", "speedup", "plan", "anchors", "rule", "space", "blocks", "coefficients", "refine",
-    "correct", "clock",
+    "budget", "speedup", "plan", "anchors", "rule", "space", "blocks", "coefficients", "target",
+    "refine", "correct", "clock",
 )  # fmt: skip
 
 
@@ -50,6 +51,7 @@ def check_options(
             f"unknown option {min(unknown)!r}; the options are {', '.join(OPTIONS)} (the grid is "
             "the pipeline's own)"
         )
+    options = aimed(options)
     Plan.of(trial_grid(options), **options)
     check_schedulers(options, schedulers)
     return options

@@ -82,8 +82,8 @@ def accelerate(host: Any, budget: int | None = None, **options: Any) -> Handle:
     A second call on the same pipeline replaces the first. The handle is a context manager, too.
 
     budget      how many stages query the model; default: a third of them
-    options     speedup, anchors, rule, space, blocks, coefficients, refine, correct, clock: as in
-                Plan.of
+    options     speedup, anchors, rule, space, blocks, coefficients, target, refine, correct, clock:
+                as in Plan.of; target="flow" and refine need a scheduler that is Euler's
     plan        in place of all these: a Plan, the path of its JSON file, or the contents as a dict
     scheduler   what the host steps, and denoisers, the networks that it calls (modules, or names of
                 its components): where geoshrink does not recognise them by itself

@@ -17,8 +17,8 @@ import numpy as np
 from ..checks import is_number
 from ..page import Lines, Page, Series
 from ..plan import Plan
-from .planner import BASELINES, DIRECT, planner_of
-from .runs import FULL, REFINE, RUN, Runs, Trial, check_budget
+from .planner import AUTO, BASELINES, DIRECT, planner_of
+from .runs import FLOW, FULL, REFINE, RUN, Runs, Trial, check_budget
 from .tournament import SLATES
 
 NO_RUNS = (
@@ -61,6 +61,10 @@ def best_plan(profile: Runs, budget: int, target: str = RUN, refine: int = 1) ->
     planner = planner_of(profile, refine)
     if budget >= profile.grid.steps and target == RUN:
         return Plan.of(profile.grid)
+    if target == FLOW and not profile.tried(target):
+        free = planner.named(AUTO, budget)  # no trial says whether a searched plan does better
+        if free is not None and free.correct is not None:
+            return replace(free, mesh=f"{free.mesh} (not planned: no real runs for the flow)")
     if not profile.tried(target):
         entrants = (DIRECT, *SLATES[target])
         names = [n for n in entrants if planner.named(n, budget) is not None]

@@ -15,6 +15,7 @@ from ..grid import Grid
 from ..plan import METHODS, Plan
 from ..rules import Rule
 from ..solvers import SOLVERS
+from ..targets import FLOW
 from .cells import CALIBRATED, LINEAR
 from .runs import Runs
 from .search import Found, Regime, shared, short
@@ -64,13 +65,18 @@ MESHES = {
 
 
 def baseline(name: str, grid: Grid, budget: int, refine: int = 1) -> Plan | None:
-    """A plan that needs no profile; None if it does not exist at this budget."""
+    """A plan that needs no profile; None if it does not exist at this budget.
+
+    For the exact flow (refine > 1) the auto plan is what target="flow" gives without a profile.
+    """
     if name == DIRECT:
         return direct_plan(grid, budget)
     if budget < min(4, grid.steps) or (
         refine > 1 and any(track.prediction == "v" for track in grid.tracks)
     ):
         return None
+    if refine > 1 and name == AUTO and all(track.levels is not None for track in grid.tracks):
+        return Plan.of(grid, budget, target=FLOW, refine=refine)
     return Plan.of(grid, budget, refine=refine, **MESHES[name])
 
 

@@ -13,10 +13,12 @@ from torch import Tensor
 
 from ..checks import whole
 from ..grid import Grid
+from ..targets import FLOW as FLOW
+from ..targets import REFINE, RUN
+from ..targets import TARGETS as TARGETS
+from ..targets import check_target as check_known
 from .gains import fitted_gains
 
-RUN, FLOW = TARGETS = "run", "flow"  # what a plan aims at: the solver's full run, the exact flow
-REFINE = 8  # times the grid is refined for the exact flow, by default
 FULL = "every stage"  # the recipe of a plain full run
 FEWEST = 4  # samples
 Kind = TypeVar("Kind", bound="Runs")
@@ -115,12 +117,7 @@ def check_budget(budget: Any, grid: Grid) -> int:
 
 def check_target(target: Any, refine: int | None, solver: str) -> int:
     """How many times the grid is refined for this target."""
-    if target not in TARGETS:
-        raise ValueError(
-            f'unknown target {target!r}; "run" is the result of the solver\'s own steps, "flow" '
-            "the exact flow"
-        )
-    if target == RUN:
+    if check_known(target) == RUN:
         if refine not in (None, 1):
             raise ValueError(
                 f"refine={refine!r} is for target='flow': refined steps leave the solver's own run"
