@@ -49,7 +49,12 @@ SETTINGS |= {
     )
     for name, recipe in foreign.RECIPES.items()
 }
-HEAVY = {"fruit-video": 4, "objects": 2, "spectra-21cm": 2}  # so many times fewer samples
+HEAVY = {
+    "fruit-video": 4,
+    "objects": 2,
+    "spectra-21cm": 2,
+    "vitals": 4,
+}  # so many times fewer samples
 
 Setting = tuple[str, float, Any]  # model, guidance, shift
 

@@ -221,15 +221,21 @@ def test_schedules_invert():
     assert alpha == pytest.approx(math.exp(-19.9 / 4 - 0.05), rel=1e-4)
 
 
+def loaded(name):
+    """A model, where it is on this machine."""
+    try:
+        return foreign.load(name)
+    except foreign.Missing as reason:
+        pytest.skip(str(reason))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_samples_look_like_data(name):
     """Where the model is on this machine: a full run is finite and has the data's statistics."""
-    try:
-        model = foreign.load(name)
-    except foreign.Missing as reason:
-        pytest.skip(str(reason))
+    model = loaded(name)
     large = sum(p.numel() for p in model.network.parameters()) > 1e7
-    count = 3 if large else 24 if math.prod(model.recipe.shape) > 128 else 96
+    size = math.prod(model.recipe.shape)
+    count = 3 if large else 6 if size > 1024 else 24 if size > 128 else 96
     labels = [i % len(model.classes) for i in range(count)]
     x = sample(model.velocity(labels), model.noise(count), model.grid())
     assert x.isfinite().all()
@@ -241,6 +247,28 @@ def test_samples_look_like_data(name):
     velocity, few = model.velocity(labels[:2]), model.noise(2, seed=1)
     full, budget = (sample(velocity, few, model.grid(6), b) for b in (None, 6))
     assert torch.equal(full, budget)
+
+
+def test_a_policy_goes_the_way_it_was_going_or_around_either_side():
+    model = loaded("avoiding")
+    labels = [i % 3 for i in range(60)]
+    x = sample(model.velocity(labels), model.noise(60), model.grid())
+    sideways = model.values(x)[..., 0].sum(1)
+    straight, left, right = (sideways[i::3] for i in range(3))
+    assert (left < 0).all() and (right > 0).all()
+    assert 0.2 < (straight < 0).double().mean() < 0.8
+
+
+def test_what_is_known_of_a_patient_is_kept_and_spreads():
+    model = loaded("vitals")
+    pressure, mean_pressure, known_at = 20, 27, [6, 18, 30, 42]
+    labels = [1, 1, 1, 2, 2, 2]
+    values = model.values(sample(model.velocity(labels), model.noise(6), model.grid()))
+    low, high = values[:3], values[3:]
+    assert torch.allclose(low[:, pressure, known_at], torch.tensor(-1.5), atol=1e-4)
+    assert torch.allclose(high[:, pressure, known_at], torch.tensor(1.5), atol=1e-4)
+    for row in (pressure, mean_pressure):
+        assert high[:, row].mean() > low[:, row].mean() + 0.5
 
 
 def test_suites_run_them(model, tmp_path):
