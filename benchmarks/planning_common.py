@@ -49,12 +49,8 @@ SETTINGS |= {
     )
     for name, recipe in foreign.RECIPES.items()
 }
-HEAVY = {
-    "fruit-video": 4,
-    "objects": 2,
-    "spectra-21cm": 2,
-    "vitals": 4,
-}  # so many times fewer samples
+#: So many times fewer samples.
+HEAVY = {"fruit-video": 4, "objects": 2, "spectra-21cm": 2, "vitals": 4}
 
 Setting = tuple[str, float, Any]  # model, guidance, shift
 

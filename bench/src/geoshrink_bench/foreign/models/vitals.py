@@ -153,6 +153,6 @@ VITALS = register(
         alphas="vp",
         schedule=SCHEDULE,
         classes=tuple(PATIENTS),
-        looks=dict(mean=(-0.4, 0.4), std=(0.5, 1.2)),
+        looks=dict(mean=(-0.4, 0.4), std=(0.5, 1.4), leading=(0.25, 0.7)),  # noise: 0.22
     )
 )
