@@ -66,11 +66,12 @@ class Attention(nn.Module):
             return y.unflatten(2, (HEADS, -1)).transpose(1, 2)
 
         look = functional.scaled_dot_product_attention
-        parts = (heads(layer(x)) for layer in (self.query, self.key, self.value))
-        made = look(*parts, is_causal=True)
+        query, key, value = (heads(layer(x)) for layer in (self.query, self.key, self.value))
+        made = look(query, key, value, is_causal=True)
         if self.across:
             query = heads(self.cross_query(x))
-            made = made + look(query, heads(self.cross_key(known)), heads(self.cross_value(known)))
+            key, value = heads(self.cross_key(known)), heads(self.cross_value(known))
+            made = made + look(query, key, value)
         return self.proj(made.transpose(1, 2).flatten(2))
 
 
