@@ -130,7 +130,7 @@ class Vitals(Network):
         return torch.where(mask > 0, towards, made)
 
     def decode(self, x: Tensor) -> Tensor:
-        """Standard deviations, at most 5: the data have slips of the pen, which are learnt too."""
+        """Standard deviations, cut at 5; single numbers run far beyond, one of 20 000 to −210."""
         return x.clamp(-5, 5)
 
 
