@@ -214,7 +214,7 @@ DAMAGED = {
     "coefficients are nan": edited(coefficients=[math.nan] * 50),
     "grid is null": edited(grid=None),
     "grid is a list": edited(grid=[1, 0]),
-    "a regime without an anchor": edited_grid(regimes=[4]),
+    "a regime without an anchor": edited_grid(regimes=[5]),
     "a regime off the grid": edited_grid(regimes=[400]),
     "a kept list cut short": edited_grid(kept=[0, 1, 2]),
     "no track list": edited_grid(tracks=5),
@@ -584,13 +584,13 @@ def test_the_ablation_s_rows_are_what_they_say(name, T, B):
 
 
 def test_every_method_builds_and_none_can_be_lost():
-    assert {"geoshrink", "default", "paper", *ROWS} == set(METHODS)
+    assert {"geoshrink", "default", "uncorrected", "paper", *ROWS} == set(METHODS)
     plans = {name: Plan.of(shifted(50, 3.0), 10, **options) for name, options in METHODS.items()}
     assert plans["paper"] == plans["GeoShrink"]
     assert len(set(plans.values())) == len(METHODS) - 2
     assert plans["default"] == plans["geoshrink"] == Plan.of(shifted(50, 3.0), 10)
     assert plans["default"].rules[0] == Rule("time", signed=True)
-    assert plans["default"].mesh == "auto"
+    assert plans["default"].mesh == "corrected" and plans["uncorrected"].mesh == "auto"
     with pytest.raises(TypeError):
         METHODS["paper"] = {}  # type: ignore[index]
 
@@ -622,9 +622,8 @@ def test_rules_per_cell():
         Plan.of(LINE, 4, rule=["chordal", "hold", "chordl", "exp"])
 
 
-@pytest.mark.parametrize("rule", [None, 5, 0.5])
+@pytest.mark.parametrize("rule", [5, 0.5])
 def test_a_rule_of_the_wrong_kind_is_named(rule):
-    # Was: "'NoneType' object is not iterable".
     with pytest.raises((TypeError, ValueError), match=f"rule.*{rule}"):
         Plan.of(LINE, 10, rule=rule)
 
@@ -715,7 +714,12 @@ def test_lists_handed_to_the_constructor_keep_a_plan_hashable():
 
 
 def test_a_plan_reads_like_a_sentence():
-    assert str(Plan.of(LINE, 10)) == "10 of 50 stages (auto anchors, signed time, output space)"
+    assert str(Plan.of(LINE, 10)) == (
+        "10 of 50 stages (corrected anchors, signed time, output space, corrected (half), "
+        "clock: mesh)"
+    )
+    before = "10 of 50 stages (auto anchors, signed time, output space)"
+    assert str(Plan.of(LINE, 10, correct=False)) == before
     text = str(Plan.of(LINE, 4, rule=["chordal", "hold", "hold", "chordal"], space="data"))
     assert text == "4 of 50 stages (auto anchors, chordal, hold, data space)"
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import oracle
 from geoshrink import Blocks, Grid, Plan, Rule, Run, register_output, sample
-from geoshrink.meshes.auto import universal_anchors
+from geoshrink.meshes.corrected import corrected_anchors
 from geoshrink.solvers import SOLVERS
 
 F64 = torch.float64
@@ -121,8 +121,8 @@ def test_the_input_is_left_alone():
 
 def test_speedup_and_defaults():
     _, report = sample(Model(), noise(), SIGMAS, speedup=3, with_report=True)
-    assert len(report.queried) == 8 and report.queried == universal_anchors(Grid.of(SIGMAS), 8)
-    assert "signed time" in report.plan and "output space" in report.plan
+    assert len(report.queried) == 8 and report.queried == corrected_anchors(Grid.of(SIGMAS), 8)
+    assert "signed time" in report.plan and "corrected (half, caution 0.5)" in report.plan
 
 
 # --- collapsed cells ----------------------------------------------------------------------------

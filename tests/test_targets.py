@@ -55,7 +55,7 @@ def test_the_plan_says_what_it_is_and_is_made_of_options():
     assert sample(Toy(), noise(), GRID, 10, target="flow", with_report=True)[1].plan == str(plan)
     own: dict[str, Any] = dict(refine=4, correct=Correction(caution=1), clock="sigma")
     plan = Plan.of(GRID, 10, target="flow", anchors="auto", **own)
-    assert plan == Plan.of(GRID, 10, **own) and plan.mesh == "auto"
+    assert plan == Plan.of(GRID, 10, anchors="auto", **own) and plan.mesh == "auto"
     assert Plan.of(GRID, 10, target="flow", correct=False).correct is None
     every = Plan.of(GRID, target="flow")
     assert every.budget == T and not every.exact

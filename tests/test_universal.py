@@ -144,10 +144,10 @@ def test_the_default_corrects_its_cells():
     for T in (6, 28, 50):
         for B in range(4, T):
             plan = Plan.of(shifted(T, 3.0), B)
-            same = dict(anchors="corrected", rule="signed time", correct=True, clock="mesh")
+            caution = Correction("half", 0.5 if B <= 8 else 0.0)
+            same = dict(anchors="corrected", rule="signed time", correct=caution, clock="mesh")
             assert plan == Plan.of(shifted(T, 3.0), B, **same) and plan.mesh == "corrected"
-            caution = 0.5 if B <= 8 else 0.0
-            assert plan.correct == Correction("half", caution) and plan.clock == "mesh"
+            assert plan == Plan.of(shifted(T, 3.0), B, correct=True)
             assert {str(rule) for rule in plan.rules} == {"signed time"}
             before = Plan.of(shifted(T, 3.0), B, correct=False)
             assert before == Plan.of(shifted(T, 3.0), B, anchors="auto")

@@ -28,10 +28,6 @@ GAINS: dict[str, Callable[[float], float]] = {
 }
 
 
-FEW = 8  # anchors up to which a correction is cautious
-CAUTION = 0.5
-
-
 @dataclass(frozen=True)
 class Correction:
     """How a cell is corrected.
@@ -57,16 +53,12 @@ class Correction:
             raise ValueError(f"caution is 0 or more, got {self.caution!r}")
 
     @classmethod
-    def of(cls, given: Any, budget: int = FEW + 1) -> Correction | None:
-        """What people pass as `correct`: False or None, True, a gain, or a Correction.
-
-        True is K = ½, with some caution where the budget is small.
-        """
+    def of(cls, given: Any) -> Correction | None:
+        """What people pass as `correct`: False or None, True, a gain, or a Correction."""
         if given is None:
             return None
         if isinstance(given, (bool, np.bool_)):
-            caution = CAUTION if budget <= FEW else 0.0
-            return cls(caution=caution) if given else None
+            return cls() if given else None
         if isinstance(given, cls):
             return given
         if isinstance(given, str) or is_number(given):
@@ -87,6 +79,15 @@ class Correction:
     def __str__(self) -> str:
         gain = self.gain if isinstance(self.gain, str) else f"{self.gain:g}"
         return f"{gain}, caution {self.caution:g}" if self.caution else gain
+
+
+FEW = 8  # anchors up to which the default is cautious
+CAUTION = 0.5
+
+
+def usual(budget: int) -> Correction:
+    """The default's: K = ½, cautious where few anchors make long cells (benchmarks/default.md)."""
+    return Correction(caution=CAUTION if budget <= FEW else 0.0)
 
 
 def number(name: str, value: Any) -> float:

@@ -15,7 +15,7 @@ from torch import Tensor
 from .blocks import PER_SAMPLE, Blocks
 from .checks import check_coefficients, check_data_space, check_refine
 from .clock import CLOCKS, Clock
-from .correction import Correction
+from .correction import Correction, usual
 from .grid import Grid, Track
 from .meshes.auto import noise_levels, progress
 from .meshes.paper import certificate, retention_floor
@@ -139,7 +139,8 @@ class Plan:
                       False: do not. Default: True, unless anchors, rule, coefficients, clock,
                       space or refine are given, or noise levels are not known
         clock         distances between stages are measured in "sigma" or in the auto mesh's
-                      coordinate ("mesh"). Default: "mesh" where cells are corrected
+                      coordinate ("mesh"). Default: "sigma"; with the default anchors for corrected
+                      cells, "mesh"
 
         What the grid is, where sigmas is not a Grid (as in Grid.of):
 
@@ -159,20 +160,24 @@ class Plan:
         refine = 1 if refine is None else refine
         if correct is None:
             more = dict(rule=rule, coefficients=coefficients, space=space, refine=refine)
-            usual = is_default({**given, **more})
-            correct = usual and knows_noise(grid) and noise_levels(grid) is not None
+            correct = (
+                is_default({**given, **more})
+                and knows_noise(grid)
+                and noise_levels(grid) is not None
+            )
         rule = "signed time" if rule is None else rule
         several = isinstance(rule, Iterable) and not isinstance(rule, str)
         rules = [Rule.of(r) for r in rule] if several else [Rule.of(rule)]  # type: ignore
         hold = all(r.name == "hold" for r in rules)
-        if anchors is None:
+        free = anchors is None
+        if free:
             anchors = default_mesh(Correction.of(correct) is not None, hold)
         chosen, mesh = choose_anchors(grid, budget, speedup, anchors, hold)
-        correction = Correction.of(correct, len(chosen))
+        correction = usual(len(chosen)) if free and correct is True else Correction.of(correct)
         if len(chosen) == grid.steps and refine == 1:
             correction = None  # there is no cell
         if clock is None:
-            clock = "mesh" if correction is not None and knows_noise(grid) else "sigma"
+            clock = "mesh" if free and correction is not None and knows_noise(grid) else "sigma"
         if len(rules) == 1:
             rules *= len(chosen)
         coefficients = None if coefficients is None else tuple(coefficients)
