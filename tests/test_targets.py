@@ -76,7 +76,7 @@ def test_a_loop_of_your_own_is_corrected_without_naming_the_solver():
 def test_what_cannot_aim_at_the_flow_says_why():
     with pytest.raises(ValueError, match="unknown target 'flows'; \"run\" is"):
         Plan.of(GRID, 10, target="flows")
-    with pytest.raises(ValueError, match="refine=1 leaves the solver's own steps: .* 2 to 64"):
+    with pytest.raises(ValueError, match=r"refine=1 leaves the solver's own steps: .* 2 to 64"):
         Plan.of(GRID, 10, target="flow", refine=1)
     with pytest.raises(ValueError, match=r"target='flow' needs the noise levels .*pass data=0\.0"):
         Plan.of([i / 20 for i in range(21)], 10, target="flow")
@@ -139,7 +139,7 @@ def test_a_pipeline_whose_scheduler_is_not_eulers_says_so():
     d: Any = pytest.importorskip("diffusers")
     from corrected import run
 
-    with pytest.raises(ValueError, match="refine=8 is for Euler, not UniPC.* with target='run'"):
+    with pytest.raises(ValueError, match=r"refine=8 is for Euler, not UniPC.* with target='run'"):
         run(d.UniPCMultistepScheduler, budget=6, target="flow")
     with pytest.raises(ValueError, match="unknown target 'flows'"):
         run(d.FlowMatchEulerDiscreteScheduler, budget=6, target="flows")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -123,8 +124,8 @@ class Run:
             if free and (solver is None or reserve):
                 options["correct"] = False
             self.plan = Plan.of(sigmas, planned, **options)
-            if free and self.plan.correct is not None and not correctable(self.plan, solver):
-                self.plan = Plan.of(sigmas, planned, **{**options, "correct": False})
+            if free and self.plan.correct is not None:
+                self.plan = where_possible(self.plan, solver, sigmas, planned, options)
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(
                 f"statistics are accumulated in torch.float32 or torch.float64, got {dtype}"
@@ -435,13 +436,16 @@ def corrector_of(
     return Corrector(fine, solver, levels)
 
 
-def correctable(plan: Plan, solver: str | None) -> bool:
-    """Whether the cells of a plan can be corrected with one of our solvers."""
+def where_possible(
+    plan: Plan, solver: str | None, sigmas: Any, budget: int | None, options: dict[str, Any]
+) -> Plan:
+    """The plan, or one without correction where the solver's cells cannot be corrected."""
     try:
         corrector_of(plan, solver, None, None)
-    except ValueError:
-        return False
-    return True
+    except ValueError as error:
+        plain = Plan.of(sigmas, budget, **{**options, "correct": False})
+        return replace(plain, mesh=f"{plain.mesh} (cells are not corrected: {error})")
+    return plan
 
 
 def check_refined(plan: Plan, solver: str | None) -> str:

@@ -315,8 +315,8 @@ class Loop:
         if options is self.seam.options:
             return run
         blocks = self.seam.reader.blocks_of(scheduler)
-        self.plan, _ = plan_of(run.plan.grid, options, None, scheduler, blocks)
-        self.notes.append((0, run.uncorrected))
+        plan, _ = plan_of(run.plan.grid, options, None, scheduler, blocks)
+        self.plan = replace(plan, mesh=f"{plan.mesh} ({run.uncorrected})")
         return Run(self.plan)
 
     def follow(self, grid: Grid, scheduler: Any) -> Plan:
