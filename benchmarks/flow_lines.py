@@ -158,14 +158,17 @@ def verdicts(cells: Sequence[dict[str, Any]]) -> list[str]:
 def report(cells: Sequence[dict[str, Any]], args: Any, asked: int) -> str:
     about = str(__doc__).splitlines()
     on = " and ".join(sorted({cell["on"] for cell in cells}))
-    fewer = ", ".join(f"{name}: 1/{n}" for name, n in HEAVY.items() if name in args.models)
+    heavy = [f"{name}: 1/{n}" for name, n in HEAVY.items() if name in args.models]
+    fewer = f" ({', '.join(heavy)})" if heavy else ""
     flags = f"--samples {args.samples} --seeds {args.seeds}"
     flags += f" --plans --calibration {args.calibration}" * args.plans
+    if args.models != list(SETTINGS):
+        flags += f" --models {' '.join(args.models)}"
     lines = [
         f"# {about[0]}",
         "",
         f"Made by `python benchmarks/flow_lines.py {flags}` on {on}: {args.samples} samples for "
-        f"each of {args.seeds} seeds ({fewer}).",
+        f"each of {args.seeds} seed{'s' * (args.seeds > 1)}{fewer}.",
         f"{len(cells)} of {asked} settings have run; models of others that are not on the machine "
         "are skipped.",
         *about[3:],
