@@ -143,16 +143,19 @@ def test_what_is_false_is_a_gain_too(gain):
     assert not report.reasons and report.stages[4].correction
 
 
-def test_what_is_written_to_the_state_in_inference_mode_is_seen():
-    def between(n: int, x: Tensor) -> Tensor:
-        x[:, :, :2] = 1.0
-        return x
+def test_in_inference_mode_another_tensor_is_seen():
+    """It counts no writes, so that those in place are not seen there."""
 
+    def between(n: int, x: Tensor) -> Tensor:
+        return torch.where(torch.arange(4)[:, None] < 2, 1.0, x)
+
+    make = d.FlowMatchEulerDiscreteScheduler
     with torch.inference_mode():
-        pipe, report = run(
-            d.FlowMatchEulerDiscreteScheduler, between, anchors=ANCHORS, correct=True
-        )
+        pipe, report = run(make, between, anchors=ANCHORS, correct=True)
+        same, plain = run(make, anchors=ANCHORS, correct=True)
     assert bool((pipe.log[7][1][:, :, :2] == 1).all()) and report.reasons
+    assert not plain.reasons and plain.stages[4].correction
+    assert torch.equal(same.log[-1][2], run(make, anchors=ANCHORS, correct=True)[0].log[-1][2])
 
 
 def test_the_step_that_somebody_clips_is_not_linear():

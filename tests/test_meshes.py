@@ -108,7 +108,7 @@ def test_the_public_names():
     for name in ("geometric_anchors", "sigma_anchors", "uniform_anchors", "certificate"):
         assert getattr(geoshrink, name) is getattr(geoshrink.meshes, name)
     assert geoshrink.register_mesh is register_mesh
-    assert json.loads(Plan.of(SIGMAS, 5).to_json())["mesh"] == "auto"
+    assert json.loads(Plan.of(SIGMAS, 5).to_json())["mesh"] == "corrected"
 
 
 @pytest.mark.parametrize(

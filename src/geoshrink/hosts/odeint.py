@@ -112,10 +112,9 @@ def stages_of(
 ) -> tuple[Plan, list[float], str | None]:
     """(plan, times, note) of the runs over these times."""
     check_options(options)
-    if solver is None and options.get("correct") is None:
-        options = {**options, "correct": False}
     if plan is None:
-        made = Plan.of(times, budget, **options)
+        free = solver is None and options.get("correct") is None
+        made = Plan.of(times, budget, **({**options, "correct": False} if free else options))
     else:
         made = given_plan(plan, {**options, "budget": budget})
         made = plan_for(Grid.of(times), {"plan": made})
