@@ -193,11 +193,12 @@ def carried(path, **options):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rule", ["chordal", "signed time", "exp"])
-def test_a_run_is_the_same_either_way(fused, torch_only, dtype, rule):
+@pytest.mark.parametrize("regimes", [(), (4,)], ids=str)
+def test_a_run_is_the_same_either_way(fused, torch_only, dtype, rule, regimes):
     path = outputs(dtype)
-    mine, report = carried(path, rule=rule)
+    mine, report = carried(path, rule=rule, regimes=regimes)
     torch_only()
-    plain, expected = carried(path, rule=rule)
+    plain, expected = carried(path, rule=rule, regimes=regimes)
     for got, want in zip(mine, plain):
         assert torch.allclose(got, want, rtol=4 * STEP[dtype], atol=4 * STEP[dtype])
     assert report.queried == expected.queried and report.bytes_held == expected.bytes_held
@@ -284,6 +285,7 @@ CORRECTED = [
     {"correct": True, "solver": "ab2"},
     {"correct": True, "solver": "dpm++2m"},
     {"correct": True, "anchors": (0, 4, 9)},  # the first cell is held
+    {"correct": True, "regimes": (4,)},
 ]
 
 

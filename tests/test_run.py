@@ -434,6 +434,50 @@ def test_a_detected_regime_at_an_anchor_adds_none():
     assert [n for n, _ in run.report.reasons] == [11] and "regime" in run.report.reasons[0][1]
 
 
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_regime_keeps_half_of_the_line_before_and_none_of_the_jump(declared):
+    """Outputs on a straight line that jumps at stage 11: held, they would stay behind by all of it,
+    and with the jump taken for an innovation they would run away."""
+    slope, jump = torch.tensor([[1.0, -2.0, 0.5]]), torch.tensor([[0.0, 3.0, 9.0]])
+    path = [s * slope + (jump if n >= 11 else 0) for n, s in enumerate(SIGMAS[:-1])]
+    anchors = (0, 1, 3, 7, 11, 15, 20)
+    regimes = (11,) if declared else ()
+    run = Run(SIGMAS, anchors=anchors, rule="signed time", regimes=regimes)
+    out = [
+        run(n, lambda n=n: path[n], regime=None if declared else n >= 11)
+        for n in range(len(SIGMAS) - 1)
+    ]
+    for n in range(12, 15):
+        kept = (out[n] - path[11]) / (path[n] - path[11])
+        assert torch.allclose(kept, torch.full_like(kept, 0.5), atol=1e-4), n
+    for n in range(15, len(path)):  # the second anchor finds the line before, and goes on along it
+        assert torch.allclose(out[n], path[n], atol=1e-4), n
+    rows = {row.stage: row for row in run.report.stages}
+    assert rows[11].error is None and rows[15].error is not None
+    assert rows[12].horizon == pytest.approx(
+        ((SIGMAS[12] + SIGMAS[13]) / 2 - SIGMAS[11]) / (SIGMAS[7] - SIGMAS[3])
+    )
+    assert run.report.bytes_held == 2 * path[0].nbytes
+
+
+def test_a_regime_after_a_single_output_is_held():
+    table = Table(random_table())
+    run = Run(SIGMAS, anchors=(0, 1, 5, 9, 14), rule="time", regimes=(9, 14))
+    out = follow(run, table)
+    assert not torch.equal(out[10], out[9])
+    assert all(torch.equal(out[n], out[14]) for n in range(14, 24))  # stage 9 alone draws no line
+
+
+def test_outputs_of_another_kind_begin_a_regime_without_a_line():
+    run, small, wide = Run(SIGMAS, anchors=ANCHORS), torch.randn(2, 3), torch.randn(4, 3)
+    for n in range(11):
+        run(n, lambda n=n: small * n, regime="a")
+    for n in range(11, 24):
+        out = run(n, lambda: wide, regime="b")
+        assert torch.equal(out, wide)
+    assert [n for n, _ in run.report.reasons] == [11]
+
+
 def test_a_regime_that_is_named_once_or_never_changes_nothing():
     table = Table(random_table())
     plain = follow(Run(SIGMAS, anchors=ANCHORS, rule="chordal"), table)
@@ -469,13 +513,14 @@ def test_the_self_check_is_the_true_error_of_the_prediction(space, masked):
         if anchor in (0, 11):
             assert rows[anchor].error is None and rows[anchor].worst_error is None
             continue
-        seen = [a for a in ANCHORS if a < anchor and (a >= 11) == (anchor >= 11)]
         errors = []
         for i in range(3):
-            z = [outputs[a][i] for a in seen]
+            z = {a: outputs[a][i] for a in ANCHORS if a < anchor}
             if space == "data":
-                z = [states[a][i] - SIGMAS[a] * outputs[a][i] for a in seen]
-            guess = oracle.predict(list(zip(seen, z)), SIGMAS, anchor, mask=mask)
+                z = {a: states[a][i] - SIGMAS[a] * outputs[a][i] for a in z}
+            before, own = ([(a, z[a]) for a in z if (a >= 11) == late] for late in (False, True))
+            lines = oracle.innovations(before) + oracle.innovations(own)
+            guess = oracle.predict(own or before, SIGMAS, anchor, mask=mask, lines=lines)
             if space == "data":
                 guess = (guess - states[anchor][i]) / -SIGMAS[anchor]
             exact = outputs[anchor][i][mask]

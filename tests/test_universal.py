@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 import geoshrink
 from geoshrink import METHODS, Blocks, Correction, Grid, Plan
 from geoshrink.hosts.options import DEFAULT_SPEEDUP, check_options
-from geoshrink.meshes.auto import MOST, UNIVERSAL, Shape, even_stages, universal_anchors
+from geoshrink.meshes.auto import UNIVERSAL, Shape, universal_anchors
+from geoshrink.meshes.belief import MOST, even_stages
 from geoshrink.meshes.corrected import corrected_anchors
 
 modest = settings(deadline=None, max_examples=20)
@@ -34,7 +35,9 @@ def shifted(T: int, shift: float = 1.0) -> list[float]:
     return [shift * u / (1 + (shift - 1) * u) for u in (1 - i / T for i in range(T + 1))]
 
 
-def cost(tau: list[float], anchors: tuple[int, ...], shape: Shape) -> float:
+def cost(
+    tau: list[float], anchors: tuple[int, ...], shape: Shape, starts: tuple[int, ...] = ()
+) -> float:
     """Σ e²·growth² by the module's formula, cell by cell and stage by stage."""
 
     def y(t: float) -> float:
@@ -44,6 +47,8 @@ def cost(tau: list[float], anchors: tuple[int, ...], shape: Shape) -> float:
     for q, k in enumerate(anchors):
         end = anchors[q + 1] if q + 1 < len(anchors) else T
         before = y(tau[anchors[q - 1]]) if q else y(tau[0]) - 1.0
+        if k in starts:
+            before -= y(tau[k]) - before
         e = 0.0
         for n in range(k + 1, end):
             now = y(tau[n])
@@ -87,6 +92,28 @@ def corrected_cost(
         e = ahead if last else between + share * ahead
         total += (e * growth[end]) ** 2
     return total
+
+
+@pytest.mark.parametrize("starts", [(4,), (1, 6), (3, 5, 8)])
+def test_with_regimes_they_are_the_cheapest_of_all_that_begin_each(starts):
+    """As one mesh over the grid; the line behind a regime's first anchor lies twice as far back."""
+    tau = shifted(9, 3.0)
+    with pytest.raises(ValueError, match="smaller than the number of regimes"):
+        universal_anchors(Grid.of(tau, regimes=starts), len(starts))
+    for B in range(1 + len(starts), 9):
+        every = [(0, *rest) for rest in itertools.combinations(range(1, 9), B - 1)]
+        fitting = [anchors for anchors in every if set(starts) <= set(anchors)]
+        found = universal_anchors(Grid.of(tau, regimes=starts), B)
+        least = min(cost(tau, anchors, UNIVERSAL, starts) for anchors in fitting)
+        assert found in fitting
+        assert cost(tau, found, UNIVERSAL, starts) == pytest.approx(least, rel=1e-9)
+
+
+@pytest.mark.parametrize("T", [300, 1000])
+@pytest.mark.parametrize("B", [20, MOST, 200])
+def test_regimes_beyond_the_exact_search(T, B):
+    plan = Plan.of(shifted(T), B, regimes=(7, 101, 222))
+    assert plan.budget == B and {0, 7, 101, 222} <= set(plan.anchors)
 
 
 @pytest.mark.parametrize("shift", [1.0, 3.0])

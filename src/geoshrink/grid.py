@@ -68,7 +68,7 @@ class Grid:
         data        the σ at which x is data, for flows; default: 0 if the grid falls to 0, else
                     unknown
         regimes     stages at which the model changes, for example where guidance is switched off:
-                    each is queried, and no prediction reaches across
+                    each is queried, and the jump between them is no innovation
         """
         if isinstance(sigmas, Grid):
             given = {"prediction": prediction != "flow", "alphas": alphas is not None}

@@ -147,7 +147,7 @@ class Plan:
         prediction    what the model returns: "flow" (dx/dσ), "epsilon", "sample" or "v"
         alphas        α of x = α·x₀ + σ·ε, unless it is a flow: "vp", "ve", "flow", or one per σ
         data          the σ at which x is data, for flows that do not end at 0
-        regimes       stages at which the model changes: each is queried, no prediction crosses it
+        regimes       stages at which the model changes: each is queried; the jump is no innovation
         """
         grid = Grid.of(sigmas, prediction=prediction, alphas=alphas, data=data, regimes=regimes)
         if target == FLOW and clock is None:
@@ -227,6 +227,22 @@ class Plan:
                 seen = [n, *seen]
         return tuple(out)
 
+    @cached_property
+    def sources(self) -> tuple[tuple[int, ...], ...]:
+        """For every stage the anchors behind its prediction.
+
+        (k, j): from k along Δ = z_k − z_j. (k, j, i): k begins a regime, and Δ = z_j − z_i is that
+        of the regime before. (): there is no Δ, and the output can only be held.
+        """
+        found, seen, before = [], (), ()
+        for n in range(self.steps):
+            if n in self.restarts:
+                before, seen = seen[:2] if len(seen) > 1 else (), ()
+            found.append(source_of(seen, before))
+            if self.asked[n]:
+                seen = (n, *seen)
+        return tuple(found)
+
     def horizons(self, slot: int = 0) -> list[tuple[float, float]]:
         """(ρ, λ) of every stage as the plan predicts it; (0, 0) where it can only hold."""
         return list(self._horizons[slot if len(self.grid.tracks) > 1 else 0])
@@ -245,13 +261,12 @@ class Plan:
 
     @cached_property
     def _horizons(self) -> list[tuple[tuple[float, float], ...]]:
-        def pair(clock: Clock, n: int, seen: tuple[int, ...]) -> tuple[float, float]:
-            k, j = seen[:2]
-            return clock.horizon(n, k, j), clock.reach(n, k, j)
+        def pair(clock: Clock, n: int, source: tuple[int, ...]) -> tuple[float, float]:
+            return (clock.horizon(n, *source), clock.reach(n, *source)) if source else (0.0, 0.0)
 
         return [
-            tuple(pair(t, n, h) if len(h) > 1 else (0.0, 0.0) for n, h in enumerate(self.history))
-            for t in self._clocks
+            tuple(pair(clock, n, source) for n, source in enumerate(self.sources))
+            for clock in self._clocks
         ]
 
     @cached_property
@@ -290,10 +305,12 @@ class Plan:
     def floor(self) -> float:
         """1/(1 + max ρ²) over the skipped stages: what chordal retention really keeps on this grid.
 
-        A signed rule may keep nothing, and with a single observation the output is held.
+        A signed rule may keep nothing, and with a single observation the output is held, or a part
+        of the regime's before is kept.
         """
-        tracks = (zip(self.asked, pairs) for pairs in self._horizons)
-        rho = [r for stages in tracks for asked, (r, _) in stages if not asked]
+        own = [not asked and len(source) == 2 for asked, source in zip(self.asked, self.sources)]
+        tracks = (zip(own, pairs) for pairs in self._horizons)
+        rho = [r for stages in tracks for counts, (r, _) in stages if counts]
         return retention_floor(max(rho, default=0.0))
 
     @property
@@ -334,6 +351,15 @@ class Plan:
         how += f", corrected ({self.correct})" if self.correct is not None else ""
         how += ", clock: mesh" if self.clock == "mesh" else ""
         return f"{self.budget} of {self.steps} stages ({how})"
+
+
+def source_of(seen: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
+    """Plan.sources of a stage, from the anchors seen in its regime, latest first, and the two
+    latest of the regime before.
+    """
+    if len(seen) > 1:
+        return tuple(seen[:2])
+    return (seen[0], *before) if seen and before else ()
 
 
 def given_plan(plan: Any, others: Mapping[str, Any] | None = None, sigmas: Any = None) -> Plan:

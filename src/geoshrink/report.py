@@ -220,7 +220,7 @@ def row(record: Record, n: int, slot: int) -> Stage | None:
         omega = record.omega[n][slot]
         source = record.source[n]
         clock = record.plan.clock_of(slot)
-        rho = clock.horizon(n, *source) if len(source) == 2 else None
+        rho = clock.horizon(n, *source) if source else None
         return Stage(n, slot, sigma, False, 0.0 if omega is None else mean(omega), rho)
     if n in record.turning:
         turn, errors = record.turning[n][slot], record.errors.get(n)

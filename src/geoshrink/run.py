@@ -86,7 +86,7 @@ class Run:
     prediction    what the model returns: "flow" (dx/dσ, the default), "epsilon", "sample" or "v"
     alphas        α of x = α·x₀ + σ·ε, unless it is a flow: "vp", "ve", "flow", or one per σ
     data          the σ at which x is data, for flows that do not end at 0
-    regimes       stages at which the model changes: each is queried, no prediction crosses it
+    regimes       stages at which the model changes: each is queried; the jump is no innovation
     """
 
     def __init__(
@@ -236,7 +236,9 @@ class Run:
                 self._record.fall_back(0, self._why)
         stage = self.plan.grid.effective.get(n)
         if regime is not None and self._regime is not None and regime != self._regime:
-            self._restart(n, f"the regime changed from {self._regime!r} to {regime!r}")
+            reason = f"the regime changed from {self._regime!r} to {regime!r}"
+            self._record.fall_back(self._number(n), f"{reason}: the history restarts")
+            self._history.begin_regime()
         self._regime = regime if regime is not None else self._regime
         if not 0 <= n < self.steps:
             return self._fall_back(n, f"stage {n} is not on the grid of {self.steps} stages")
@@ -298,10 +300,14 @@ class Run:
         leaves, unflatten = flatten(output)
         self._check_output(output, leaves)
         if stage in self.plan.restarts:
+            self._history.begin_regime()
+        fits = self._history.fits(leaves)
+        same = self._structure in (None, structure(output))
+        if not self._history.seen and not (fits and same):  # a regime's outputs can be others
             self._history.forget()
-        if not self._history.fits(leaves):
+        elif not fits:
             self._restart(n, "the model's output changed shape, dtype or device")
-        if self._structure not in (None, structure(output)):
+        elif not same:
             self._restart(n, "the model's output changed its structure")
         self._unflatten, self._structure = unflatten, structure(output)
         if memory is not None and len(memory) != len(leaves):

@@ -89,7 +89,7 @@ def sample(
     prediction    what the model returns: "flow" (dx/dσ, the default), "epsilon", "sample" or "v"
     alphas        α of x = α·x₀ + σ·ε, unless it is a flow: "vp", "ve", "flow", or one per σ
     data          the σ at which x is data, for flows that do not end at 0
-    regimes       stages at which the model changes: each is queried, no prediction crosses it
+    regimes       stages at which the model changes: each is queried; the jump is no innovation
     """
     if solver not in SOLVERS:
         raise ValueError(f"unknown solver {solver!r}; choose one of {', '.join(SOLVERS)}")

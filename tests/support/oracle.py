@@ -283,34 +283,44 @@ def shared_retention(blocks):
 # --- prediction and the whole run -------------------------------------------------------------
 
 
-def _omega(history, sigmas, n, rule, mask=None, **options):
-    """ω of skipped stage n for one sample, its statistics taken over `mask` alone."""
-    if len(history) < 2:
+def innovations(history):
+    """(its anchor, the anchor before, Δv) for every two exact outputs in a row, in order."""
+    return [(k, j, v - u) for (j, u), (k, v) in itertools.pairwise(history)]
+
+
+def _omega(history, sigmas, n, rule, mask=None, lines=None, **options):
+    """ω of skipped stage n for one sample, its statistics taken over `mask` alone.
+
+    `lines` are the innovations known: by default those of the history. Where the latest ends
+    before the latest exact output, it is another regime's, and half of ω is kept.
+    """
+    lines = innovations(history) if lines is None else lines
+    if not lines:
         return 0.0
-    stages = [stage for stage, _ in history]
-    outputs = [np.asarray(output, dtype=np.float64) for _, output in history]
-    if mask is not None:
-        outputs = [output[np.asarray(mask, dtype=bool)] for output in outputs]
-    dv = outputs[-1] - outputs[-2]
-    dv_prev = outputs[-2] - outputs[-3] if len(outputs) > 2 else None
-    rho = horizon(sigmas, n, stages[-1], stages[-2])
-    lam = reach(sigmas, n, stages[-1], stages[-2])
-    return retention(rule, dv, dv_prev, rho, lam, **options)
+    inside = slice(None) if mask is None else np.asarray(mask, dtype=bool)
+    (end, begin, dv), latest = lines[-1], history[-1][0]
+    dv_prev = lines[-2][2][inside] if len(lines) > 1 else None
+    span = sigmas[end] - sigmas[begin]
+    rho = float(((sigmas[n] + sigmas[n + 1]) / 2 - sigmas[latest]) / span)
+    lam = float((sigmas[n] - sigmas[latest]) / span)
+    omega = retention(rule, dv[inside], dv_prev, rho, lam, **options)
+    return omega if end == latest else 0.5 * omega
 
 
-def predict(history, sigmas, n, rule="chordal", **options):
+def predict(history, sigmas, n, rule="chordal", lines=None, **options):
     """v¹ + ω·Δv at skipped stage n, for one sample.
 
-    `history` holds (stage, exact output) for every exact output since the last restart, in order;
-    a single one is held. `mask`, a boolean array like the output, narrows the statistics and not
-    the prediction; the other options are those of `retention`. Paper: 'Geometric Retention from
-    Exact Anchors'.
+    `history` holds (stage, exact output) for every exact output of the regime, in order; a single
+    one is held, unless `lines` has an innovation of the regime before. `mask`, a boolean array like
+    the output, narrows the statistics and not the prediction; the other options are those of
+    `retention`. Paper: 'Geometric Retention from Exact Anchors'.
     """
-    latest = np.array(history[-1][1], dtype=np.float64)
-    if len(history) < 2:
+    history = [(k, np.array(v, dtype=np.float64)) for k, v in history]
+    lines = innovations(history) if lines is None else lines
+    latest = history[-1][1]
+    if not lines:
         return latest
-    before = np.asarray(history[-2][1], dtype=np.float64)
-    return latest + _omega(history, sigmas, n, rule, **options) * (latest - before)
+    return latest + _omega(history, sigmas, n, rule, lines=lines, **options) * lines[-1][2]
 
 
 def euler_run(
@@ -327,7 +337,8 @@ def euler_run(
     """Every stage of the grid with Euler steps x ← x + (σ_{n+1} − σ_n)·v: the paper's algorithm.
 
     x has shape (samples, …), and each sample has its own history and coefficient. At an anchor
-    v = field(x, σ_n); at the anchors named in `restarts` the history is emptied just before. With
+    v = field(x, σ_n); the anchors named in `restarts` begin a regime, which keeps the innovations
+    of the one before if that had two exact outputs or more, and forgets them otherwise. With
     space='data' the histories hold q = x + (data − σ)·v, the state carried in a straight line to
     σ = data, and a predicted q̂ gives v̂ = (q̂ − x_n)/(data − σ_n) from the current state (findings,
     section 3). `mask` is like one sample, or like x with one mask per sample. Returns the final x,
@@ -335,20 +346,22 @@ def euler_run(
     """
     x = np.array(x, dtype=np.float64)
     _check_run(len(sigmas) - 1, anchors, rule, space, restarts)
-    histories = [[] for _ in x]
+    histories, lines = [[] for _ in x], [[] for _ in x]
     used, omegas = [], {}
     for n in range(len(sigmas) - 1):
         to_data = data - sigmas[n]
         if n in restarts:
+            lines = [own if len(seen) > 1 else [] for own, seen in zip(lines, histories)]
             histories = [[] for _ in x]
         if n in anchors:
             v = np.array(field(x, sigmas[n]), dtype=np.float64)
             for i, history in enumerate(histories):
                 history.append((n, x[i] + to_data * v[i] if space == "data" else v[i].copy()))
+                lines[i] += innovations(history[-2:])
         else:
             v, omegas[n] = np.empty_like(x), []
             for i, history in enumerate(histories):
-                mine = _for_sample(options, i, x)
+                mine = {**_for_sample(options, i, x), "lines": lines[i]}
                 omegas[n].append(_omega(history, sigmas, n, rule, **mine))
                 guess = predict(history, sigmas, n, rule, **mine)
                 v[i] = _velocity(guess, x[i], to_data) if space == "data" else guess

@@ -13,13 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..plan import Plan
+from ..plan import Plan, source_of
 from ..rules import Rule
 from ..rules.retention import Statistics, retention, shared_retention, turning
 from ..tracing import bare
 from .correction import Closing, Corrector
 from .masks import fit_masks
 from .slot import Slot, kind_of
+
+#: What is kept of ω in the first cell of a regime, where Δz is that of the regime before
+#: (benchmarks/regimes.md).
+KEPT = 0.5
 
 Coefficients = list[Tensor | None]  # one ω per slot; None holds
 
@@ -34,7 +38,8 @@ class History:
 
     def forget(self) -> None:
         self.slots: list[Slot] = []
-        self.seen: list[int] = []  # observed stages, latest first, three at most
+        self.seen: list[int] = []  # observed stages of the regime, latest first, three at most
+        self.before: tuple[int, ...] = ()  # the two latest of the regime before
         self.cell = range(0)  # the stages up to the next anchor, itself included
         self.omega: Coefficients = []
         self.turned: Coefficients = []  # sin²θ, where it was computed along with ω
@@ -42,6 +47,18 @@ class History:
         self.predicted: list[int] = []  # stages since the latest exact one
         self.uncorrected: str | None = None  # why the open cell must not be corrected
         self.left: str | None = None  # why the cell before was not, where it should have been
+
+    def begin_regime(self) -> None:
+        """The next exact output is another model's. Its predecessors are forgotten, but for Δz."""
+        if len(self.seen) == 1:
+            self.forget()
+        elif self.seen:
+            self.before, self.seen = tuple(self.seen[:2]), []
+
+    @property
+    def source(self) -> tuple[int, ...]:
+        """The anchors behind a prediction, as Plan.sources."""
+        return source_of(self.seen, self.before)
 
     @property
     def bytes(self) -> int:
@@ -68,7 +85,10 @@ class History:
         state = [()] * len(leaves) if memory is None else memory
         closings = self.closings(stage, memory)
         each = zip(self.slots, leaves, states, self.omega_at(stage), closings, state)
-        errors = [slot.observe(stage, *rest) for slot, *rest in each]
+        if self.seen or not self.before:
+            errors = [slot.observe(stage, *rest) for slot, *rest in each]
+        else:
+            errors = [slot.begin(stage, *rest[:2]) for slot, *rest in each]
         self.left = self.uncorrected if self.skipped_before(stage) else None
         self.seen = [stage, *self.seen[:2]]
         self.predicted, self.uncorrected = [], None
@@ -157,10 +177,11 @@ class History:
         end = (*(a + 1 for a in self.plan.anchors), self.plan.steps)[self.opened()]
         self.cell = range(self.seen[0] + 1, end)
         self.omega, self.turned = [None for _ in self.slots], [None for _ in self.slots]
-        if len(self.seen) > 1 and self.cell:
+        if self.source and self.cell:
             stats = [slot.stats for slot in self.slots if slot.stats is not None]
             tables = [self.table(i) for i in range(len(self.slots))]
-            self.omega = [*self.coefficients(stats, tables)]
+            kept = 1.0 if len(self.seen) > 1 else KEPT
+            self.omega = [w if kept == 1 else kept * w for w in self.coefficients(stats, tables)]
             self.override()
 
     def coefficients(self, stats: list[Statistics], tables: list[Tensor]) -> list[Tensor]:
@@ -189,12 +210,11 @@ class History:
 
     def table(self, i: int) -> Tensor:
         """ρ and λ of the open cell, (2, stages). As planned, it is a slice of one upload."""
-        k, j = self.seen[:2]
-        if self.plan.history[self.cell.start][:2] == (k, j):
+        if self.plan.sources[self.cell.start] == self.source:
             return self.planned(i)[:2, self.cell.start : self.cell.stop]
-        clock = self.plan.clock_of(i)
+        clock, source = self.plan.clock_of(i), self.source
         return self.upload(
-            i, [[f(n, k, j) for n in self.cell] for f in (clock.horizon, clock.reach)]
+            i, [[f(n, *source) for n in self.cell] for f in (clock.horizon, clock.reach)]
         )
 
     def planned(self, i: int) -> Tensor:

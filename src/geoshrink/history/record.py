@@ -26,7 +26,7 @@ class Record:
     queried: list[int] = field(default_factory=list)
     extra: list[int] = field(default_factory=list)  # queried though the plan did not ask for it
     omega: dict[int, list[Tensor | None]] = field(default_factory=dict)
-    source: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the two anchors behind it
+    source: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the anchors behind it
     turning: dict[int, list[Tensor | None]] = field(default_factory=dict)
     errors: dict[int, list[Tensor]] = field(default_factory=dict)
     finite: dict[int, list[Any]] = field(default_factory=dict)  # the outputs
@@ -54,7 +54,7 @@ class Record:
 
     def predicted(self, stage: int, history: History) -> None:
         self.omega[stage] = numbers(history.omega_at(stage))
-        self.source[stage] = tuple(history.seen[:2])
+        self.source[stage] = history.source
 
     def fall_back(self, n: int, reason: str) -> None:
         self.reasons.append((n, reason))

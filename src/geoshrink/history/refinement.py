@@ -57,6 +57,7 @@ class RefinedHistory:
         self.plan, self.times = plan, plan.refine
         self.fine = History(refined_plan(plan), *options)
         self.fits, self.turning = self.fine.fits, self.fine.turning
+        self.begin_regime = self.fine.begin_regime
         self.forget()
 
     def forget(self) -> None:
@@ -66,6 +67,10 @@ class RefinedHistory:
     @property
     def seen(self) -> list[int]:
         return [n // self.times for n in self.fine.seen]
+
+    @property
+    def source(self) -> tuple[int, ...]:
+        return tuple(n // self.times for n in self.fine.source)
 
     @property
     def cell(self) -> range:
@@ -128,7 +133,7 @@ class RefinedHistory:
         effective   the solver's x was not moved: the output carries the correction
         """
         rest = range(stage * self.times + 1, (stage + 1) * self.times)
-        if len(self.fine.seen) > 1 or self.plan.space == "output":
+        if self.fine.source or self.plan.space == "output":
             self.fine.predicted += rest
         else:
             self.fine.uncorrected = "the first output was held as it is, not as data"

@@ -125,6 +125,16 @@ class Slot:
         self.blind = bare(sums["seen"] == 0)
         return bare(torch.where(sums["seen"] == 0, torch.nan, error))
 
+    def begin(self, n: int, output: Tensor, x: Tensor | None) -> None:
+        """Takes in the first exact output of a regime: z¹ ← z. Δz stays that of the regime before:
+        the jump between them is no innovation.
+        """
+        kernels, self.kind = self.kernels(output), kind_of(output)
+        self.moved, self.correction = None, None
+        self.exact = bare(ends_of(output).isfinite())
+        z = self.encode(n, output, x)
+        self.z = z if kernels is None else z.contiguous()
+
     def fuses(self, output: Tensor, closing: Closing, state: Sequence[Tensor | None]) -> bool:
         """Whether the fused kernels can move this state."""
         wide = torch.promote_types(output.dtype, self.dtype)

@@ -23,12 +23,11 @@ import numpy as np
 
 from ..grid import Grid
 from . import sigma
-from .path import cheapest_pairs
-from .placement import share_budget
+from .belief import Belief, cheapest, with_starts
+from .placement import check_regimes
 from .registry import Mesh, Placed
 
-MOST = 128  # stages among which every set of anchors is searched
-#: A regime's first output is held. It counts as predicted from an anchor this far before it, in y.
+#: The first output is held. It counts as predicted from an anchor this far before it, in y.
 FIRST = 1.0
 
 
@@ -41,8 +40,6 @@ class Shape(NamedTuple):
     p: float
 
 
-#: costs(k): of the cells from anchor k, (j, l), as cheapest_pairs takes them.
-Costs = Callable[[int], np.ndarray]
 UNIVERSAL = Shape(a=0.0272, b=0.0125, c=0.2725, p=0.8616)
 
 
@@ -52,24 +49,22 @@ def universal_anchors(grid: Grid, budget: int, shape: Shape = UNIVERSAL) -> tupl
     >>> universal_anchors(Grid.of([1 - i / 50 for i in range(51)]), 10)
     (0, 1, 2, 3, 5, 8, 13, 21, 33, 45)
     """
-    return over_regimes(grid, budget, lambda tau, b: mesh(tau, b, shape))
+    return over_regimes(grid, budget, lambda tau, b, starts: mesh(tau, b, shape, starts))
 
 
 def over_regimes(
-    grid: Grid, budget: int, one: Callable[[tuple[float, ...], int], tuple[int, ...]]
+    grid: Grid,
+    budget: int,
+    one: Callable[[tuple[float, ...], int, tuple[int, ...]], tuple[int, ...]],
 ) -> tuple[int, ...] | None:
-    """one(τ, budget) in every regime, each with as many anchors as the whole grid's mesh has there;
+    """one(τ, budget, starts): one mesh over all regimes, the first stage of each among the anchors;
     None if the noise levels are unknown or do not fall.
     """
     tau = noise_levels(grid)
     if tau is None:
         return None
-    whole, spans = one(tau, budget), grid.spans()
-    if len(spans) == 1:
-        return whole
-    shares = share_budget(whole, spans)
-    parts = [(first, one(tau[first : last + 1], b)) for (first, last), b in zip(spans, shares)]
-    return tuple(first + n for first, part in parts for n in part)
+    check_regimes(budget, 1 + len(grid.regimes))
+    return one(tau, budget, grid.regimes)
 
 
 def noise_levels(grid: Grid) -> tuple[float, ...] | None:
@@ -88,93 +83,20 @@ def progress(tau: Sequence[float], shape: Shape = UNIVERSAL) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def mesh(tau: tuple[float, ...], budget: int, shape: Shape) -> tuple[int, ...]:
-    """B anchors for τ_0 … τ_T, without regimes."""
+def mesh(
+    tau: tuple[float, ...], budget: int, shape: Shape, starts: tuple[int, ...] = ()
+) -> tuple[int, ...]:
+    """B anchors for τ_0 … τ_T, the first stages of later regimes (`starts`) among them."""
     belief = believed(tau, shape)
-    allowed = belief.stages(budget)
-    return allowed if len(allowed) == budget else cheapest(belief.ahead(allowed), allowed, budget)
-
-
-class Belief(NamedTuple):
-    """Where outputs are curved: equally everywhere in y, and an error grows by `growth`.
-
-    y, growth   of every grid point, 0 … T
-    first       a regime's first output is held; it counts as predicted from this far before it
-    """
-
-    y: np.ndarray
-    growth: np.ndarray
-    first: float = FIRST
-
-    def stages(self, budget: int) -> tuple[int, ...]:
-        """Those among which anchors are searched: all, if they are not too many."""
-        density = np.diff(self.y) * self.growth[1:] ** (1 / 3)
-        return tuple(even_stages(density, max(budget, MOST)).tolist())
-
-    def ahead(self, allowed: Sequence[int]) -> Costs:
-        """e² of the cells from anchor k, (j, l), with e = square + (y_k − y_j)·line."""
-        line, square = self.sums(allowed)
-
-        def costs(k: int) -> np.ndarray:
-            return self.extrapolated(k, allowed, line, square) ** 2
-
-        return costs
-
-    def between(self, allowed: Sequence[int], share: float) -> Costs:
-        """The same for cells that are interpolated, plus a share of the extrapolation; the last
-        cell is extrapolated.
-        """
-        line, square = self.sums(allowed)
-        here, there = self.y[[*allowed]], self.y[[*allowed, -1]]
-
-        def costs(k: int) -> np.ndarray:
-            ahead = self.extrapolated(k, allowed, line, square)
-            inside = (there[k + 1 :] - here[k]) * line[k, k + 1 :] - square[k, k + 1 :]
-            return np.concatenate([(inside + share * ahead)[:, :-1], ahead[:, -1:]], axis=1) ** 2
-
-        return costs
-
-    def extrapolated(
-        self, k: int, allowed: Sequence[int], line: np.ndarray, square: np.ndarray
-    ) -> np.ndarray:
-        here = self.y[[*allowed[: k + 1]]]
-        span = here[k] - here[:k, None] if k else self.first
-        return np.atleast_2d(square[k, k + 1 :] + span * line[k, k + 1 :])
-
-    def sums(self, allowed: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Σ Δy_n·(y_n − y_k) and Σ Δy_n·(y_n − y_k)² over k < n < l, times the growth at l:
-        (k, l), k an allowed stage, l one or the end.
-        """
-        ahead = np.maximum(self.y[None, :-1] - self.y[:-1, None], 0)
-        cells = [np.cumsum(np.diff(self.y) * ahead**power, axis=1) for power in (1, 2)]
-        both = (np.pad(cell, ((0, 0), (1, 0))) * self.growth for cell in cells)
-        line, square = (m[[*allowed]][:, [*allowed, len(self.y) - 1]] for m in both)
-        return line, square
+    allowed = with_starts(belief.stages(budget), starts)
+    if len(allowed) == budget:
+        return allowed
+    return cheapest(belief.costs(allowed, starts), allowed, budget)
 
 
 def believed(tau: Sequence[float], shape: Shape = UNIVERSAL) -> Belief:
     """What the zoo's models say: y(τ), and errors that grow by (1 − τ + a)^−p."""
-    return Belief(progress(tau, shape), (1 - np.asarray(tau) + shape.a) ** -shape.p)
-
-
-def cheapest(costs: Costs, allowed: Sequence[int], budget: int) -> tuple[int, ...]:
-    _, places = cheapest_pairs(costs, len(allowed), budget)[-1]
-    return tuple(allowed[n] for n in places)
-
-
-def even_stages(density: np.ndarray, count: int) -> np.ndarray:
-    """`count` stages at equal increments of a density; where it is above one per stage, all."""
-    if count >= len(density):
-        return np.arange(len(density))
-    density, full = np.maximum(density, 1e-12), np.zeros(len(density), dtype=bool)
-    while True:
-        share = density * (count - full.sum()) / density[~full].sum()
-        more = full | (share >= 1)
-        if (more == full).all():
-            break
-        full = more
-    ends = np.cumsum(np.where(full, 1.0, share))
-    return np.searchsorted(ends, np.arange(count) + 1e-6, side="right")
+    return Belief(progress(tau, shape), (1 - np.asarray(tau) + shape.a) ** -shape.p, FIRST)
 
 
 def placed_by(name: str, find: Callable[[Grid, int], tuple[int, ...] | None]) -> Mesh:

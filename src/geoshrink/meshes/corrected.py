@@ -17,7 +17,8 @@ from functools import lru_cache
 import numpy as np
 
 from ..grid import Grid
-from .auto import Belief, believed, cheapest, over_regimes, placed_by
+from .auto import believed, over_regimes, placed_by
+from .belief import Belief, cheapest, with_starts
 from .path import cheapest_pairs
 
 SHARE = 0.2
@@ -33,21 +34,23 @@ def corrected_anchors(
     >>> corrected_anchors(Grid.of([1 - i / 50 for i in range(51)]), 10)
     (0, 1, 2, 4, 7, 12, 20, 29, 38, 46)
     """
-    return over_regimes(grid, budget, lambda tau, b: mesh(tau, b, share, even))
+    return over_regimes(grid, budget, lambda tau, b, starts: mesh(tau, b, share, even, starts))
 
 
 @lru_cache(maxsize=64)
-def mesh(tau: tuple[float, ...], budget: int, share: float, even: float) -> tuple[int, ...]:
-    """B anchors for τ_0 … τ_T, without regimes."""
+def mesh(
+    tau: tuple[float, ...], budget: int, share: float, even: float, starts: tuple[int, ...] = ()
+) -> tuple[int, ...]:
+    """B anchors for τ_0 … τ_T, the first stages of later regimes (`starts`) among them."""
     points, belief = len(tau), believed(tau)
-    allowed = belief.stages(budget)
+    allowed = with_starts(belief.stages(budget), starts)
     if len(allowed) == budget:
         return allowed
-    by_noise = belief.between(allowed, share)
+    by_noise = belief.costs(allowed, starts, share)
     if not even:
         return cheapest(by_noise, allowed, budget)
     stages = Belief(np.linspace(0, 1, points), np.ones(points), FIRST)
-    by_stage = stages.between(allowed, share)
+    by_stage = stages.costs(allowed, starts, share)
     best = [cheapest_pairs(costs, len(allowed), budget)[-1][0] for costs in (by_noise, by_stage)]
     weight = even * best[0] / best[1]
     return cheapest(lambda k: by_noise(k) + weight * by_stage(k), allowed, budget)

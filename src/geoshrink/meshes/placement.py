@@ -117,16 +117,20 @@ def share_budget(anchors: Sequence[int], spans: Sequence[tuple[int, int]]) -> li
     >>> share_budget((0, 1, 2, 3, 5, 8, 11, 15, 20, 24), [(0, 4), (4, 19), (19, 25)])
     [4, 4, 2]
     """
-    if len(anchors) < len(spans):
-        raise ValueError(
-            f"budget {len(anchors)} is smaller than the number of regimes, {len(spans)}: each is "
-            "queried"
-        )
+    check_regimes(len(anchors), len(spans))
     shares = [sum(first <= a < last for a in anchors) for first, last in spans]
     while 0 in shares:
         shares[shares.index(max(shares))] -= 1
         shares[shares.index(0)] = 1
     return shares
+
+
+def check_regimes(budget: int, regimes: int) -> None:
+    """Every regime begins with an anchor."""
+    if budget < regimes:
+        raise ValueError(
+            f"budget {budget} is smaller than the number of regimes, {regimes}: each is queried"
+        )
 
 
 def check_budget(steps: int, budget: int, minimum: int) -> tuple[int, int]:

@@ -5,8 +5,9 @@ A cell is the stages skipped after anchor k, up to l. With j and i the anchors b
     e = Σ_{k<n<l} c_n·(z_k + ω_n·Δ − z_n) = A + w·Δ,   Δ = z_k − z_j,   w = Σ c_n·ω_n
 
 A does not depend on the rule, and ω_n depends on (i, j, k) only, so every product of A and Δ is a
-sum over the Gram matrix. A regime's first anchor holds (i = j = k), and its second has Δ⁻ = 0
-(i = j). If the target is the exact flow, n runs over the middles of the stages k … l − 1 instead.
+sum over the Gram matrix. A regime's first anchor counts as held (i = j = k), and its second as one
+with Δ⁻ = 0 (i = j), though a run keeps a part of the line before (history/cell.py). If the target
+is the exact flow, n runs over the middles of the stages k … l − 1 instead.
 """
 
 from __future__ import annotations
