@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from geoshrink import METHODS, Grid, Plan, sample
+from geoshrink import Grid, Plan, sample
 from geoshrink.planning.tournament import decibels
 from geoshrink_bench import foreign, zoo
 
@@ -93,7 +93,7 @@ def switched(early: Callable[..., Any], late: Callable[..., Any]) -> Callable[..
     return lambda x, sigma: (late if float(sigma) < SWITCH else early)(x, sigma)
 
 
-def measured(case: Case, model: Any, options: dict[str, Any]) -> list[tuple[float, float]]:
+def measured(case: Case, model: Any) -> list[tuple[float, float]]:
     """(undeclared, declared) in dB to the full run, the mean over the seeds, for every budget."""
     setting = case.setting
     plain: Grid = model.grid(setting.steps, setting.shift)
@@ -102,7 +102,7 @@ def measured(case: Case, model: Any, options: dict[str, Any]) -> list[tuple[floa
     full = [model.values(sample(case.velocity, x, plain)) for x in noises]
 
     def quality(grid: Grid, budget: int) -> float:
-        plan = Plan.of(grid, budget, **options)
+        plan = Plan.of(grid, budget)
         made = [model.values(sample(case.velocity, x, plan=plan)) for x in noises]
         return mean(float(decibels(x, whole).mean()) for x, whole in zip(made, full))
 
@@ -112,15 +112,14 @@ def measured(case: Case, model: Any, options: dict[str, Any]) -> list[tuple[floa
 Row = tuple[Case, list[tuple[float, float]]]
 
 
-def page(rows: Sequence[Row], missing: Sequence[str], command: str, options: dict) -> list[str]:
+def page(rows: Sequence[Row], missing: Sequence[str], command: str) -> list[str]:
     """The table, the settings that lose most first."""
-    how = ", ".join(f"{name}={value!r}" for name, value in options.items())
     lines = [
         "# What declaring regimes costs",
         "",
         f"Made by `{command}`: dB to the full run with the switches declared as regimes, and in "
         "brackets the difference to the same calls without declaring them; "
-        f"{len(SEEDS)} seeds. Plans: {how}. In the order of the mean difference, losses first.",
+        f"{len(SEEDS)} seeds, the default. In the order of the mean difference, losses first.",
         "",
         "| model | what changes | kind | samples | "
         + " | ".join(f"B = {b}" for b in BUDGETS)
@@ -157,11 +156,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="What declaring regimes costs.")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
     parser.add_argument("--models", nargs="*", help="default: all")
-    parser.add_argument("--correct", action="store_true", help="with corrected cells")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    options = dict(METHODS["default"], **({"correct": True} if args.correct else {}))
-    command = "python benchmarks/regimes.py" + (" --correct" if args.correct else "")
+    command = "python benchmarks/regimes.py"
     command += f" --models {' '.join(args.models)}" if args.models else ""
     rows: list[Row] = []
     missing: list[str] = []
@@ -174,9 +171,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             missing.append(setting.model)
             continue
         for case in cases(setting, model):
-            rows.append((case, measured(case, model, options)))
+            rows.append((case, measured(case, model)))
             print(setting.model, case.title, [f"{d:.1f} ({d - u:+.1f})" for u, d in rows[-1][1]])
-            text = "\n".join(page(rows, missing, command, options))
+            text = "\n".join(page(rows, missing, command))
             args.out.write_text(text + "\n", encoding="utf-8")
 
 

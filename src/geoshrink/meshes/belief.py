@@ -15,10 +15,6 @@ import numpy as np
 from .path import cheapest_pairs
 
 MOST = 128  # stages among which every set of anchors is searched
-#: A regime's first output is predicted along the line before it (history/cell.py). With anchors
-#: i, j before k that leaves (y_n − y_k)·((y_n − y_k) + (y_k − y_j) + (y_k − y_i)), and y_i is
-#: about y_j.
-BEGUN = 2.0
 
 #: costs(k): of the cells from anchor k, (j, l), as cheapest_pairs takes them.
 Costs = Callable[[int], np.ndarray]
@@ -54,8 +50,6 @@ class Belief(NamedTuple):
 
         def costs(k: int) -> np.ndarray:
             span = y[k] - y[:k, None] if k else self.first
-            if begins[k]:
-                span = BEGUN * span
             ahead = np.atleast_2d(square[k, k + 1 :] + span * line[k, k + 1 :])
             if share is not None:
                 inside = (y[k + 1 :] - y[k]) * line[k, k + 1 :] - square[k, k + 1 :]
