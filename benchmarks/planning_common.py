@@ -176,12 +176,17 @@ def heading(
 ) -> list[str]:
     where = " and ".join(sorted({cell["on"] for cell in cells}))
     fewer = ", ".join(f"{name}: 1/{n}" for name, n in HEAVY.items() if name in args.models)
+    fewer = f" ({fewer} of both)" if fewer else ""
+    given = [("models", args.models if args.models != ZOO else None)]
+    given += [(name, getattr(args, name, None)) for name in ("budgets", "between")]
+    more = "".join(f" --{name} {' '.join(map(str, each))}" for name, each in given if each)
     return [
         f"# {about.splitlines()[0]}",
         "",
         f"Made by `python benchmarks/{script} --calibration {args.calibration} --samples "
-        f"{args.samples} --seeds {args.seeds}` on {where}: {args.calibration} calibration samples,",
-        f"{args.samples} held-out samples for each of {args.seeds} seeds ({fewer} of both).",
+        f"{args.samples} --seeds {args.seeds}{more}` on {where}: "
+        f"{args.calibration} calibration samples,",
+        f"{args.samples} held-out samples for each of {args.seeds} seeds{fewer}.",
         f"{len(cells)} of {asked} settings have run.",
         *about.splitlines()[3:],
         "",

@@ -30,6 +30,7 @@ from planning_common import (
 )
 
 from geoshrink import Grid, Plan, Profile, profile, sample
+from geoshrink.planning.planner import knows_data
 from geoshrink.planning.space import resampled
 from geoshrink.planning.tournament import decibels
 from geoshrink_bench import zoo
@@ -92,7 +93,7 @@ def variants(own: Profile, budget: int) -> Iterator[tuple[str, Plan]]:
     yield SIGMA, sigma_plan(own.grid, budget)
     yield "planned", own.plan(budget)
     yield "time", named(own, "time", budget)
-    if own.planner.knows_data:
+    if knows_data(own.grid):
         yield "data space", named(own, "time, data space", budget)
     yield "any rule", named(own, "any rule", budget)
     yield "no tournament", replace(own, trials=()).plan(budget)

@@ -25,6 +25,8 @@ from geoshrink.planning.profiling import profile_batch
 from geoshrink.planning.search import Regime, cheapest, coarse, shared
 from geoshrink.planning.space import View, gram
 from geoshrink.planning.tournament import default_budgets
+from geoshrink.rules import Rule
+from geoshrink.rules.retention import Statistics, retention
 from toy import shifted
 
 T, N, D = 12, 3, 5
@@ -67,7 +69,9 @@ def states(velocity: Any, x: torch.Tensor, plan: Plan) -> list[torch.Tensor]:
     return found
 
 
-def views_of(grid: Grid, x: torch.Tensor, velocity: Any, space: str) -> tuple[View, list]:
+def views_of(
+    grid: Grid, x: torch.Tensor, velocity: Any, space: str, clock: str = "sigma"
+) -> tuple[View, list]:
     outputs: list[torch.Tensor] = []
 
     def noting(x: torch.Tensor, sigma: float) -> torch.Tensor:
@@ -75,7 +79,8 @@ def views_of(grid: Grid, x: torch.Tensor, velocity: Any, space: str) -> tuple[Vi
         return outputs[-1]
 
     full = states(noting, x, Plan.of(grid))
-    return View.of(grid.tracks[0], gram([x, *outputs]), space, 0, grid.steps), full
+    products = gram([x, *outputs])
+    return View.of(grid.tracks[0], products, space, 0, grid.steps, clock=clock), full
 
 
 @pytest.mark.parametrize("kind", ["flow", "epsilon"])
@@ -104,6 +109,80 @@ def test_a_cell_costs_what_a_real_run_is_off(kind, space, rule):
         assert float(cost) == pytest.approx(
             float(error.square().sum(1).mean()), rel=1e-7, abs=1e-12
         )
+
+
+@pytest.mark.parametrize(
+    ("kind", "space", "gain"),
+    [("flow", "output", 1.0), ("flow", "data", 0.0), ("epsilon", "data", 0.0)],
+)
+@pytest.mark.parametrize("clock", ["sigma", "mesh"])
+def test_a_corrected_cell_costs_what_a_corrected_run_is_off(kind, space, gain, clock):
+    """With the gain that leaves the outputs as they are, so that each cell stands for itself."""
+    grid = grid_of(kind)
+    z, x = smooth(N, T, D), torch.randn(N, D, dtype=torch.float64)
+    velocity = by_stage(grid, z, space)
+    view, full = views_of(grid, x, velocity, space, clock)
+    anchors, rule, share = (0, 2, 5, 6, 9), "signed time", 0.3
+    options: dict[str, Any] = dict(rule=rule, space=space, clock=clock, correct=gain)
+    made = states(velocity, x, Plan.of(grid, anchors=anchors, **options))
+    off = [a - b for a, b in zip(made, full)]
+    factors = []
+    for n in range(T):
+        p, g = grid.tracks[0].euler(n)
+        a, b = grid.tracks[0].data_map(n)
+        factors.append(p - g * a / b if space == "data" else p)
+    at = {k: off[k + 1] / factors[k] for k in anchors}  # an anchor's own step adds no error
+    ones = torch.ones(T + 1, dtype=torch.float64)
+    for place, (k, end) in enumerate(pairwise((*anchors, T))):
+        error = at.get(end, off[-1]) - math.prod(factors[k:end]) * at[k]
+        cell = max(place - 2, 0), max(place - 1, 0), 0
+        plain, exact, shared_ = (
+            float(Cells([view], [ones], anchors, place, share=s).costs(rule)[cell])
+            for s in (None, 0.0, share)
+        )
+        assert exact == pytest.approx(float(error.square().sum(1).mean()), rel=1e-6, abs=1e-12)
+        last = end == T
+        assert shared_ == pytest.approx(plain if last else exact + share**2 * plain, abs=1e-12)
+        assert not last or exact == plain
+
+
+def corrected_cost(grid, z, anchors, price, share):
+    """What the search minimises, written out with the outputs themselves (a flow, output space)."""
+    sigmas, total = grid.tracks[0].sigmas, 0.0
+    for place, (k, end) in enumerate(pairwise((*anchors, T))):
+        i, j = anchors[max(place - 2, 0)], anchors[max(place - 1, 0)]
+        new, old = z[:, k] - z[:, j], z[:, j] - z[:, i]
+        stats = Statistics(new.square().sum(1), old.square().sum(1), (new * old).sum(1))
+        ahead, between = torch.zeros(2, N, D, dtype=torch.float64)
+        for n in range(k + 1, end):
+            omega = torch.zeros(N, dtype=torch.float64)
+            if j < k:
+                span = sigmas[k] - sigmas[j]
+                rho = ((sigmas[n] + sigmas[n + 1]) / 2 - sigmas[k]) / span
+                lam = (sigmas[n] - sigmas[k]) / span
+                omega = retention(Rule.of("signed time"), stats, *torch.tensor([rho, lam]).double())
+            way = (sigmas[n] - sigmas[k]) / (sigmas[end] - sigmas[k])
+            step = sigmas[n + 1] - sigmas[n]
+            ahead = ahead + step * (z[:, k] + omega[:, None] * new - z[:, n])
+            if end < T:
+                between = between + step * (z[:, k] + way * (z[:, end] - z[:, k]) - z[:, n])
+        e, inner = (float(v.square().sum(1).mean()) for v in (ahead, between))
+        total += float(price[end]) * (e if end == T else inner + share**2 * e)
+    return total
+
+
+def test_the_search_for_corrected_cells_is_as_good_as_trying_every_set():
+    grid, z, share = grid_of("flow"), smooth(N, T, D, seed=2), 0.4
+    view = View.of(grid.tracks[0], gram([torch.zeros(N, D), *z.unbind(1)]), "output", 0, T)
+    price = torch.linspace(9, 1, T + 1, dtype=torch.float64)
+    found = Regime([view], [price], share=share).search(["signed time"])
+    plain = Regime([view], [price]).search(["signed time"])
+    for budget in (3, 5, 7):
+        every = ((0, *rest) for rest in combinations(range(1, T), budget - 1))
+        cost, anchors = min((corrected_cost(grid, z, a, price, share), a) for a in every)
+        assert found[budget - 1].anchors == anchors
+        assert found[budget - 1].cost == pytest.approx(cost, rel=1e-4)
+        assert cost < corrected_cost(grid, z, plain[budget - 1].anchors, price, share)
 
 
 def test_the_calibrated_coefficient_is_the_clipped_least_squares_one():

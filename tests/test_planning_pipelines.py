@@ -11,6 +11,7 @@ import torch
 import geoshrink
 from geoshrink import Plan, Profile
 from geoshrink.hosts.profiling import profile_pipeline
+from geoshrink.planning.tournament import BEST
 
 pytest.importorskip("diffusers")
 
@@ -90,6 +91,16 @@ def test_the_plan_runs_in_the_pipeline_and_nothing_stays_behind(pipe, found):
     with geoshrink.accelerate(pipe, plan=plan) as handle:
         pipe([3], generator=torch.Generator().manual_seed(9), output_type="latent", **STEPS)
     assert handle.report is not None and handle.report.evaluations == 5
+
+
+def test_corrected_plans_are_tried_in_the_pipeline_and_run_there(pipe, found):
+    assert {*BEST} <= {t.recipe for t in found.trials}
+    plan = found.planner.named(BEST[0], 5)
+    assert plan is not None and plan.correct is not None
+    with geoshrink.accelerate(pipe, plan=plan) as handle:
+        pipe([3], generator=torch.Generator().manual_seed(9), output_type="latent", **STEPS)
+    assert handle.report is not None and "not corrected" not in str(handle.report)
+    assert any(stage.correction for stage in handle.report.stages)
 
 
 def test_a_refined_plan_gives_step_the_average_over_each_stage(pipe, found):

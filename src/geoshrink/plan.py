@@ -253,11 +253,7 @@ class Plan:
 
     @cached_property
     def _clocks(self) -> list[Clock]:
-        if self.clock == "sigma":
-            return [Clock(track.sigmas) for track in self.grid.tracks]
-        levels = [track.levels or () for track in self.grid.tracks]
-        tau = ([sigma / (alpha + sigma) for alpha, sigma in each] for each in levels)
-        return [Clock(tuple(progress(times).tolist())) for times in tau]
+        return [clock_of(track, self.clock) for track in self.grid.tracks]
 
     @cached_property
     def _horizons(self) -> list[tuple[tuple[float, float], ...]]:
@@ -397,6 +393,14 @@ def default_mesh(corrected: bool, hold: bool) -> str:
 
 def knows_noise(grid: Grid) -> bool:
     return all(track.levels is not None for track in grid.tracks)
+
+
+def clock_of(track: Track, clock: str) -> Clock:
+    """The times of a track's grid points: σ, or the auto mesh's y."""
+    if clock == "sigma":
+        return Clock(track.sigmas)
+    tau = [sigma / (alpha + sigma) for alpha, sigma in track.levels or ()]
+    return Clock(tuple(progress(tau).tolist()))
 
 
 def check_clock(clock: Any, grid: Grid) -> None:

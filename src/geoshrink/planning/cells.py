@@ -8,6 +8,13 @@ A does not depend on the rule, and ω_n depends on (i, j, k) only, so every prod
 sum over the Gram matrix. A regime's first anchor counts as held (i = j = k), and its second as one
 with Δ⁻ = 0 (i = j), though a run keeps a part of the line before (history/cell.py). If the target
 is the exact flow, n runs over the middles of the stages k … l − 1 instead.
+
+A corrected cell (correction.py) is interpolated between its anchors instead, and leaves
+
+    ẽ = Σ_{k<n<l} c_n·(z_k + s_n·(z_l − z_k) − z_n) = A + a·(z_l − z_k),   a = Σ c_n·s_n
+
+The output at l was evaluated where the prediction ended, so a share r of e stays: ‖ẽ‖² + r²·‖e‖².
+The last cell of a regime has no anchor behind it and costs ‖e‖².
 """
 
 from __future__ import annotations
@@ -33,6 +40,7 @@ class Cells:
     importance   per slot, for every stage l: the price of ‖e‖² at l, a(σ_l)² over the slot's energy
     allowed      the stages that may be anchors, 0 first; k is the position of the anchor in it
     near         how many of them before and after the anchor are searched; default: all
+    share        r of corrected cells; None: cells are not corrected
     """
 
     def __init__(
@@ -42,7 +50,9 @@ class Cells:
         allowed: Sequence[int],
         k: int,
         near: int | None = None,
+        share: float | None = None,
     ) -> None:
+        self.share = share
         self.slots = [Products(view, allowed, k, near) for view in views]
         self.prices = [a[slot.ends] for a, slot in zip(importance, self.slots)]
         self.energies = [a[-1] for a in importance]
@@ -58,6 +68,10 @@ class Cells:
                 w = torch.tensordot(slot.weights, kept, 1)  # (l, sample, i, j)
                 error = w * (2 * slot.AD[:, some] + w * slot.S[some])
                 error = error + slot.AA[:, some, None, None]
+                if self.share is not None:
+                    inner = slot.between[:, some, None, None]
+                    closed = slice(len(inner))
+                    error[closed] = inner + self.share**2 * error[closed]
                 terms.append(torch.einsum("lsij,l->ijl", error, price) / len(slot.S))
         total = torch.stack(terms).sum(0)
         return total.expand(total.shape[1], -1, -1)
@@ -77,6 +91,7 @@ class Products:
     AA   (l, sample) ‖A‖²               AD      (l, sample, 1, j) ⟨A, Δ⟩
     S    (sample, 1, j) ‖Δ‖²            ahead   (sample, n, j) ⟨Δ, z_n − z_k⟩
     statistics   of Δ and Δ⁻, (sample, i, j)
+    between      (l, sample) ‖A + a·(z_l − z_k)‖², of the ends l that are anchors
     reach        ρ and λ of every node n after the anchor, (n, 1, 1, j)
     """
 
@@ -92,6 +107,13 @@ class Products:
         self.AA = (total * A[:, :, k] - own).clamp(min=0).T
         self.AD = (A[:, :, k, None] - A[:, :, past]).transpose(0, 1)[:, :, None]
         square = G.diagonal(dim1=1, dim2=2)
+        closed = [end for end in ends if end < view.stages]
+        count = range(len(closed))
+        a = (self.weights[: len(closed)] * view.shares(k, closed, ends[-1])).sum(1)
+        chord = (square[:, closed] + square[:, k, None] - 2 * G[:, k, closed]).clamp(min=0)
+        along = A[:, count, closed] - A[:, : len(closed), k]  # ⟨A, z_l − z_k⟩
+        between = self.AA[: len(closed)].T + a * (2 * along + a * chord)
+        self.between = between.clamp(min=0).T
         inner, to_k, own = G[:, past][:, :, past], G[:, k, past], square[:, past]
         self.S = (square[:, k, None] + own - 2 * to_k).clamp(min=0)[:, None]
         P = (own[:, :, None] + own[:, None] - 2 * inner).clamp(min=0)
@@ -128,7 +150,6 @@ class Pairs:
         self.WGW = self.W @ inner @ self.W.T
         self.WT = self.W @ view.times[1]
         self.sums = self.W.sum(1)
-        self.sigmas = torch.tensor(view.track.sigmas, dtype=torch.float64)
         self.factors = step_factors(view)
 
     def costs(self, k: int, rule: str) -> Tensor:
@@ -148,8 +169,8 @@ class Pairs:
         A = total[:, None] * G[k, :past] - own[:, :past]  # ⟨A_l, z_j⟩
         AD = (total * G[k, k] - own[:, k])[:, None] - A
         S = (G[k, k] + G.diagonal()[:past] - 2 * G[k, :past]).clamp(min=0)
-        ahead = self.WT[ends] - Q * self.WT[s] - self.sigmas[k] * total  # Σ W·(t_n − σ_k)
-        span = self.sigmas[k] - self.sigmas[:past]
+        ahead = self.WT[ends] - Q * self.WT[s] - self.view.points[k] * total  # Σ W·(t_n − t_k)
+        span = self.view.points[k] - self.view.points[:past]
         w = ahead[:, None] / torch.where(span == 0, torch.inf, span)
         return ((AA[:, None] + w * (2 * AD + w * S)) * self.price[ends, None]).T
 

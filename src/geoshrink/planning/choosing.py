@@ -1,8 +1,9 @@
 """From trials to a plan, a prediction and a curve: the winner at tried budgets, offsets in between.
 
 At any other budget every recipe that was tried somewhere is judged by its surrogate plus what its
-real runs were off from their surrogates. Direct step reduction is one of them: if it is expected to
-be the best, it is the plan.
+real runs were off from their surrogates. Direct step reduction and the default are among them. The
+default is the plan unless another is better beyond doubt: by more than NOISE standard errors of
+the difference, sample by sample. A recipe that was never tried is never chosen over one that was.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from ..checks import is_number
 from ..page import Lines, Page, Series
 from ..plan import Plan
-from .planner import AUTO, BASELINES, DIRECT, planner_of
+from .planner import BASELINES, DEFAULT, DIRECT, Planner, planner_of
 from .runs import FLOW, FULL, REFINE, RUN, Runs, Trial, check_budget
 from .tournament import SLATES
 
@@ -26,7 +27,7 @@ NO_RUNS = (
     "makes them"
 )
 
-
+NOISE = 1.0  # standard errors by which the default must be beaten
 PLANNED = "planned"
 LEGEND = (
     "dB of the target over the error; ~ is between budgets with real runs, ? beyond them or carried"
@@ -56,25 +57,29 @@ class Prediction:
         return f"{self.db:.1f} ± {self.error:.1f} dB ({self.how})"
 
 
-def best_plan(profile: Runs, budget: int, target: str = RUN, refine: int = 1) -> Plan:
-    """The plan of the best recipe at this budget, with its prediction in words."""
+def best_plan(
+    profile: Runs, budget: int, target: str = RUN, refine: int = 1, correct: bool = True
+) -> Plan:
+    """The plan of the best recipe at this budget, with its prediction in words.
+
+    correct   False: only among plans whose cells are not corrected
+    """
     planner = planner_of(profile, refine)
     if budget >= profile.grid.steps and target == RUN:
         return Plan.of(profile.grid)
     if target == FLOW and not profile.tried(target):
-        free = planner.named(AUTO, budget)  # no trial says whether a searched plan does better
+        free = planner.named(DEFAULT, budget)  # no trial says whether a searched plan does better
         if free is not None and free.correct is not None:
             return replace(free, mesh=f"{free.mesh} (not planned: no real runs for the flow)")
     if not profile.tried(target):
-        entrants = (DIRECT, *SLATES[target])
-        names = [n for n in entrants if planner.named(n, budget) is not None]
-        name = max(names, key=lambda name: planner.surrogate(name, budget))
+        name = untried(planner, budget, SLATES[target], correct)
         words = "planned (but never tried)"
     else:
-        expected = prediction(profile, budget, target)
+        expected = prediction(profile, budget, target, correct)
         name, words = expected.recipe, f"planned for {expected}"
         if name in BASELINES:
-            words = f"{name} (no planned ones do better), {expected},"
+            shown = DEFAULT if planner.is_default(name, budget) else name
+            words = f"{shown} (no planned ones do better), {expected},"
     if target != RUN:
         words += " to the exact flow"
     if profile.solver != "euler":
@@ -86,32 +91,89 @@ def best_plan(profile: Runs, budget: int, target: str = RUN, refine: int = 1) ->
     return replace(plan, mesh=words)
 
 
-def prediction(profile: Runs, budget: int, target: str = RUN) -> Prediction:
+def untried(planner: Planner, budget: int, names: Sequence[str], correct: bool) -> str:
+    """The recipe to take if nothing was tried: the best by surrogate of those that correct their
+    cells if the default does. The surrogate cannot tell whether to correct.
+    """
+    default = planner.named(DEFAULT, budget)
+    corrects = correct and default is not None and default.correct is not None
+    alike = (n for n in names if n == DIRECT or planner.corrects(n, budget) == corrects)
+    there = [n for n in alike if planner.named(n, budget) is not None]
+    return max(there, key=lambda name: planner.surrogate(name, budget))
+
+
+def prediction(profile: Runs, budget: int, target: str = RUN, correct: bool = True) -> Prediction:
+    """What to expect of the best plan at a budget; its recipe is the plan's."""
     if budget >= profile.grid.steps and target == RUN:
         return Prediction(budget, math.inf, 0.0, FULL, "measured")
-    mine = [t for t in profile.trials if t.target == target and t.recipe != FULL]
+    planner = planner_of(profile, 1 if target == RUN else REFINE)
+    mine = [
+        t
+        for t in profile.trials
+        if t.target == target
+        and t.recipe != FULL
+        and (correct or not planner.corrects(t.recipe, t.budget))
+    ]
+    tried = dict.fromkeys(trial.recipe for trial in mine)
+    default = next((name for name in tried if planner.is_default(name, budget)), None)
     trials = [trial for trial in mine if trial.budget == budget]
     if trials:
-        found = leave_one_out(trials)
+        found = leave_one_out(trials, default)
         return replace(found, how="carried over") if profile.origin else found
-    tried = dict.fromkeys(trial.recipe for trial in mine)
-    expected = [interpolated(profile, name, budget, target) for name in tried]
-    if not any(expected):
+    judged = [interpolated(profile, name, budget, target) for name in tried]
+    expected = {e.recipe: e for e in judged if e is not None}
+    if not expected:
         raise ValueError(NO_RUNS)
-    return max((e for e in expected if e is not None), key=lambda e: e.db)
+    best, safe = max(expected.values(), key=lambda e: e.db), expected.get(default or "")
+    if safe is None:
+        return best
+    better = best.db - safe.db > NOISE * doubt(planner, mine, best, safe)
+    return best if better else safe
 
 
-def leave_one_out(trials: Sequence[Trial]) -> Prediction:
+def leave_one_out(trials: Sequence[Trial], default: str | None = None) -> Prediction:
     """Each sample is scored under the recipe that wins on the others; the plan is the winner's.
 
     The anchors were searched with all samples, which is not undone here.
     """
     db = np.array([trial.db for trial in trials])
-    others = (db.sum(1, keepdims=True) - db) / (db.shape[1] - 1)
-    scores = db[others.argmax(0), np.arange(db.shape[1])]
-    winner = trials[int(db.mean(1).argmax())]
+    names = [trial.recipe for trial in trials]
+    safe = names.index(default) if default in names else None
+    each = range(db.shape[1])
+    scores = np.array([db[winner(np.delete(db, i, 1), safe), i] for i in each])
+    won = trials[winner(db, safe)]
     error = float(scores.std(ddof=1) / math.sqrt(len(scores)))
-    return Prediction(winner.budget, float(scores.mean()), error, winner.recipe, "measured")
+    return Prediction(won.budget, float(scores.mean()), error, won.recipe, "measured")
+
+
+def winner(db: np.ndarray, safe: int | None) -> int:
+    """The row of the best mean; row `safe`, unless that is better by more than the noise."""
+    best = int(db.mean(1).argmax())
+    if safe is None:
+        return best
+    gain = db[best] - db[safe]
+    noise = float(gain.std(ddof=1)) / math.sqrt(len(gain))
+    return best if float(gain.mean()) > NOISE * noise else safe
+
+
+def doubt(planner: Planner, trials: Sequence[Trial], best: Prediction, safe: Prediction) -> float:
+    """By how many dB best − safe may be wrong where neither was tried: the standard error of the
+    difference, and how far what it was off from the surrogates' is from what it is taken to be.
+    """
+    at = {(t.recipe, t.budget): t for t in trials}
+    pairs = [
+        (t, at[safe.recipe, t.budget])
+        for t in trials
+        if t.recipe == best.recipe and (safe.recipe, t.budget) in at
+    ]
+    if not pairs:
+        return math.inf
+    mine, other = (planner.surrogate(e.recipe, e.budget) for e in (best, safe))
+    taken = (best.db - mine) - (safe.db - other)
+    offs = [(a.mean - a.surrogate) - (b.mean - b.surrogate) for a, b in pairs]
+    ahead = [np.subtract(a.db, b.db) for a, b in pairs]
+    spread = float(np.mean([a.std(ddof=1) for a in ahead])) / math.sqrt(len(ahead[0]))
+    return math.hypot(spread, max(abs(taken - off) for off in offs))
 
 
 def interpolated(profile: Runs, name: str, budget: int, target: str = RUN) -> Prediction | None:
@@ -140,11 +202,13 @@ def budgets_of(profile: Runs, target: str = RUN) -> Sequence[int]:
     return range(max(2, len(profile.grid.spans())), profile.grid.steps)
 
 
-def budget_for_target(profile: Runs, db: float | None, target: str = RUN) -> int:
+def budget_for_target(
+    profile: Runs, db: float | None, target: str = RUN, correct: bool = True
+) -> int:
     """The smallest budget whose predicted quality is at least `db`."""
     if not is_number(db) or isinstance(db, bool) or not math.isfinite(float(db)):  # type: ignore[arg-type]
         raise ValueError(f"target_db is a number of decibels, got {db!r}")
-    expected = [prediction(profile, b, target) for b in budgets_of(profile, target)]
+    expected = [prediction(profile, b, target, correct) for b in budgets_of(profile, target)]
     if not expected:
         raise ValueError(NO_RUNS)
     for e in expected:
@@ -177,7 +241,8 @@ class Curve:
         methods[PLANNED] = tuple(prediction(profile, b, target) for b in checked)
         for name in BASELINES:
             found = tuple(of_method(profile, name, b, target) for b in checked)
-            if any(found):  # else it was never tried
+            equal = name != DIRECT and methods.get(DEFAULT) == found
+            if any(found) and not equal:  # else it was never tried, or is the default
                 methods[name] = found
         full = [t.mean for t in profile.trials if t.recipe == FULL and t.target == target]
         note = f"\nthe full run of {profile.grid.steps} calls: {full[0]:.1f} dB" if full else ""
@@ -192,7 +257,8 @@ class Curve:
         ]
 
     def __str__(self) -> str:
-        head = "budget  " + "  ".join(f"{name:>12}" for name in self.methods)
+        wide = [max(12, len(name)) for name in self.methods]
+        head = "budget  " + "  ".join(f"{name:>{w}}" for name, w in zip(self.methods, wide))
         lines, marks = [head], {"measured": "", "interpolated": "~"}
         for i, budget in enumerate(self.budgets):
             found = [values[i] for values in self.methods.values()]
@@ -200,7 +266,8 @@ class Curve:
                 "–" if p is None else f"{marks.get(p.how, '?')}{p.db:.1f} ± {p.error:.1f}"
                 for p in found
             ]
-            lines.append(f"{budget:6d}  " + "  ".join(f"{cell:>12}" for cell in cells))
+            row = "  ".join(f"{cell:>{w}}" for cell, w in zip(cells, wide))
+            lines.append(f"{budget:6d}  {row}")
         return "\n".join([*lines, LEGEND + self.note])
 
     def chart(self) -> Lines:
@@ -221,6 +288,10 @@ def of_method(profile: Runs, name: str, budget: int, target: str) -> Prediction 
     """A baseline's quality: its real runs at this budget, or between those at others."""
     if budget >= profile.grid.steps and target == RUN:
         return prediction(profile, budget)
+    if name == DEFAULT:
+        planner = planner_of(profile, 1 if target == RUN else REFINE)
+        tried = (t.recipe for t in profile.trials if t.target == target)
+        name = next((n for n in tried if planner.is_default(n, budget)), name)
     for trial in () if profile.origin else profile.trials:
         if (trial.recipe, trial.budget, trial.target) == (name, budget, target):
             return Prediction(budget, trial.mean, trial.error, name, "measured")

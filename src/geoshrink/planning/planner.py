@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..correction import Correction
 from ..grid import Grid
 from ..plan import METHODS, Plan
 from ..rules import Rule
@@ -22,24 +23,30 @@ from .search import Found, Regime, shared, short
 from .space import View
 
 RULES = ("hold", "chordal", "signed chordal", "time", "signed time", CALIBRATED)
+SHARE = 0.2  # of a prediction's error that stays after the correction, as in meshes/corrected.py
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How to make a plan: the cheapest anchors, every cell with the cheapest of these rules.
 
-    early   weigh errors by the root mean square of the gain over samples, not its geometric mean:
-            samples with a large gain count more, which moves anchors towards the start
+    early       weigh errors by the root mean square of the gain over samples, not its geometric
+                mean: samples with a large gain count more, which moves anchors towards the start
+    corrected   cells are put right at their ends, and cost what is left of them then
+    clock       in what ρ, λ and the interpolation are measured, as in a Plan
     """
 
     rules: tuple[str, ...]
     space: str = "output"
     early: bool = False
+    corrected: bool = False
+    clock: str = "sigma"
 
     @property
     def name(self) -> str:
         rule = self.rules[0] if len(self.rules) == 1 else "any rule"
         more = [f"{self.space} space"] * (self.space != "output") + ["early"] * self.early
+        more += ["corrected"] * self.corrected + ["mesh clock"] * (self.clock != "sigma")
         return ", ".join([rule, *more])
 
 
@@ -52,32 +59,63 @@ RECIPES: dict[str, Recipe] = {
         Recipe((LINEAR,)),
         Recipe((LINEAR,), "data"),
         *(Recipe(r, s) for s in ("output", "data") for r in [(x,) for x in RULES[1:]] + [RULES]),
+        Recipe(("signed time",), corrected=True),
+        *(Recipe((r,), "data", corrected=True, clock="mesh") for r in ("time", "signed time")),
     ]
 }
 
-DIRECT, PUBLISHED, SIGMA, AUTO = "direct", "published", "σ-geometric", "auto"
-BASELINES = (DIRECT, PUBLISHED, SIGMA, AUTO)
-MESHES = {
-    PUBLISHED: METHODS["paper"],
-    SIGMA: dict(anchors="sigma", rule="signed chordal"),
-    AUTO: METHODS["default"],
+DEFAULT, DIRECT, PUBLISHED, SIGMA = "default", "direct", "published", "σ-geometric"
+AUTO, CORRECTED, CAUTIOUS, MESH = "auto", "corrected", "cautious", "corrected mesh"
+#: The default is whatever Plan.of makes; the others stay what they are if that changes. Give a new
+#: default a name of its own here, too: trials in files are known by their names.
+MESHES: dict[str, dict[str, Any]] = {
+    DEFAULT: {},
+    PUBLISHED: dict(METHODS["paper"], correct=False),
+    SIGMA: dict(anchors="sigma", rule="signed chordal", correct=False),
+    AUTO: dict(anchors="auto", rule="signed time", correct=False),
+    CORRECTED: dict(anchors="auto", rule="signed time", correct=True),
+    CAUTIOUS: dict(anchors="auto", rule="signed time", correct=Correction(caution=1.0)),
+    MESH: dict(anchors="corrected", rule="signed time", clock="mesh", correct=True),
 }
+BASELINES = (DEFAULT, DIRECT, *list(MESHES)[1:])
 
 
 def baseline(name: str, grid: Grid, budget: int, refine: int = 1) -> Plan | None:
     """A plan that needs no profile; None if it does not exist at this budget.
 
-    For the exact flow (refine > 1) the auto plan is what target="flow" gives without a profile.
+    For the exact flow (refine > 1) the default is what target="flow" gives without a profile.
     """
     if name == DIRECT:
         return direct_plan(grid, budget)
+    options = MESHES[name]
     if budget < min(4, grid.steps) or (
         refine > 1 and any(track.prediction == "v" for track in grid.tracks)
     ):
         return None
-    if refine > 1 and name == AUTO and all(track.levels is not None for track in grid.tracks):
+    if refine > 1 and name == DEFAULT and correctable(grid):
         return Plan.of(grid, budget, target=FLOW, refine=refine)
-    return Plan.of(grid, budget, refine=refine, **MESHES[name])
+    if options.get("correct") and not correctable(grid):
+        return None
+    return Plan.of(grid, budget, refine=refine, **options)
+
+
+def correctable(grid: Grid) -> bool:
+    """Whether the grid says what an output says about the data, as correction needs."""
+    return all(track.levels is not None for track in grid.tracks)
+
+
+def knows_data(grid: Grid) -> bool:
+    """Whether the grid says where the data is, as data space needs."""
+    return all(t.prediction != "flow" or t.data is not None for t in grid.tracks)
+
+
+def possible(recipe: Recipe, grid: Grid, refine: int = 1) -> bool:
+    """Whether a recipe has plans on this grid."""
+    if recipe.corrected and not correctable(grid):
+        return False
+    if recipe.space == "data":
+        return knows_data(grid)
+    return refine == 1 or all(track.prediction != "v" for track in grid.tracks)
 
 
 def direct_plan(grid: Grid, budget: int) -> Plan:
@@ -100,7 +138,7 @@ class Planner:
 
     def __init__(self, profile: Runs, refine: int = 1):
         self.profile, self.grid, self.refine = profile, profile.grid, refine
-        self.regimes: dict[tuple[int, str, bool, int], Regime] = {}
+        self.regimes: dict[tuple[int, str, bool, int, bool, str], Regime] = {}
         self.found: dict[tuple[str, int], Found] = {}
 
     @property
@@ -114,24 +152,34 @@ class Planner:
         gains = [self.profile.gains(i, early) for i in range(len(energies))]
         return [torch.from_numpy(a) ** 2 / (e or 1.0) / len(gains) for a, e in zip(gains, energies)]
 
-    def regime(self, index: int, space: str, early: bool = False, parts: int = 1) -> Regime:
+    def regime(
+        self,
+        index: int,
+        space: str,
+        early: bool = False,
+        parts: int = 1,
+        corrected: bool = False,
+        clock: str = "sigma",
+    ) -> Regime:
         """parts   nodes per stage, if the target is the exact flow"""
         parts = parts if self.refine > 1 else 0
-        key = index, space, early, parts
+        key = index, space, early, parts, corrected, clock
         if key not in self.regimes:
             first, last = self.grid.spans()[index]
-            where = space, first, last, parts, self.solver
+            where = space, first, last, parts, self.solver, clock
             views = [
                 View.of(self.grid.track(i), products, *where)
                 for i, products in enumerate(self.profile.grams)
             ]
             prices = [a[first : last + 1] for a in self.importance(early)]
-            self.regimes[key] = Regime(views, prices, self.solver == "euler")
+            share = SHARE if corrected else None
+            self.regimes[key] = Regime(views, prices, self.solver == "euler", share)
         return self.regimes[key]
 
     def regimes_for(self, recipe: Recipe) -> list[Regime]:
         count = len(self.grid.spans())
-        return [self.regime(r, recipe.space, recipe.early) for r in range(count)]
+        how = recipe.space, recipe.early, 1, recipe.corrected, recipe.clock
+        return [self.regime(r, *how) for r in range(count)]
 
     def search(self, name: str, budget: int) -> Found:
         """The cheapest plan of a recipe at a budget."""
@@ -154,8 +202,7 @@ class Planner:
         if name in BASELINES:
             return baseline(name, self.grid, budget, self.refine)
         recipe = RECIPES[name]
-        known = self.refine == 1 or all(t.prediction != "v" for t in self.grid.tracks)
-        if not (self.knows_data if recipe.space == "data" else known):
+        if not possible(recipe, self.grid, self.refine):
             return None
         found = self.search(name, budget)
         return Plan(
@@ -166,7 +213,23 @@ class Planner:
             recipe.space,
             mesh="planned",
             refine=self.refine,
+            correct=Correction.of(recipe.corrected),
+            clock=recipe.clock,
         )
+
+    def corrects(self, name: str, budget: int) -> bool:
+        """Whether the plan of a baseline or a recipe corrects its cells."""
+        if name in RECIPES:
+            return RECIPES[name].corrected
+        plan = baseline(name, self.grid, budget, self.refine)
+        return plan is not None and plan.correct is not None
+
+    def is_default(self, name: str, budget: int) -> bool:
+        """Whether a baseline is what Plan.of makes at this budget."""
+        if name not in BASELINES:
+            return False
+        mine, own = (baseline(n, self.grid, budget, self.refine) for n in (name, DEFAULT))
+        return mine is not None and own is not None and replace(mine, mesh=own.mesh) == own
 
     @property
     def exact(self) -> bool:
@@ -177,11 +240,6 @@ class Planner:
         """Whether every set of anchors is searched for a recipe."""
         rules = RECIPES[name].rules
         return all(regime.exact_for(rules) for regime in self.regimes_for(RECIPES[name]))
-
-    @property
-    def knows_data(self) -> bool:
-        """Whether the grid says where the data is, as data space needs."""
-        return all(t.prediction != "flow" or t.data is not None for t in self.grid.tracks)
 
     def coefficients(self, found: Found, space: str) -> tuple[float | None, ...] | None:
         """ω of the (refined) stages in calibrated cells, and of the anchor that ends them."""
@@ -213,13 +271,14 @@ class Planner:
         return math.nan if plan is None else decibel(self.cost(plan))
 
     def cost(self, plan: Plan) -> float:
-        """Σ a²·E‖e‖² of a plan that has no coefficients."""
-        total = 0.0
+        """Σ a²·E‖e‖² of a plan that has no coefficients; caution is left out of account."""
+        total, corrected = 0.0, plan.correct is not None
         for r, _, _, own, rules in self.parted(plan):
             for place, rule in enumerate(rules):
                 near, k = own[max(place - 2, 0) : place + 2], min(place, 2)
                 with one_thread():
-                    costs = self.regime(r, plan.space).cells(near, k).costs(str(rule))
+                    regime = self.regime(r, plan.space, False, 1, corrected, plan.clock)
+                    costs = regime.cells(near, k).costs(str(rule))
                 total += float(costs[0, max(k - 1, 0), 0])
         return total
 

@@ -55,6 +55,7 @@ class Profile(Runs):
         target_db: float | None = None,
         target: str = RUN,
         refine: int | None = None,
+        correct: bool = True,
     ) -> Plan:
         """The best plan at a budget, or the cheapest that is expected to reach target_db.
 
@@ -65,6 +66,7 @@ class Profile(Runs):
         target      "run": close to the full run, the result of the solver's own T steps. "flow":
                     close to the exact flow, which the full run only approximates
         refine      for "flow": steps in place of each of the solver's; default: 8
+        correct     False: only plans that do not correct their cells, for a loop that cannot
         """
         if (budget is None) == (target_db is None):
             raise ValueError(
@@ -72,13 +74,13 @@ class Profile(Runs):
             )
         refine = check_target(target, refine, self.solver)
         if budget is None:
-            budget = budget_for_target(self, target_db, target)
-        return best_plan(self, check_budget(budget, self.grid), target, refine)
+            budget = budget_for_target(self, target_db, target, correct)
+        return best_plan(self, check_budget(budget, self.grid), target, refine, correct)
 
-    def predict(self, budget: int, target: str = RUN) -> Prediction:
-        """The quality that plan(budget) is expected to have."""
+    def predict(self, budget: int, target: str = RUN, correct: bool = True) -> Prediction:
+        """The quality that plan(budget, target=…, correct=…) is expected to have."""
         check_target(target, None, self.solver)
-        return prediction(self, check_budget(budget, self.grid), target)
+        return prediction(self, check_budget(budget, self.grid), target, correct)
 
     def measure(
         self,

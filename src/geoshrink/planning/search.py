@@ -33,17 +33,27 @@ class Regime:
     Up to EXACT stages every set of anchors is searched. Above that this is done only for rules that
     need just the two latest anchors. For other rules a coarse choice of stages is searched first,
     then the neighbourhood of the anchors found, in ever smaller steps.
+
+    paired   whether costs from two anchors are known for the solver
+    share    of corrected cells (cells.py); None: cells are not corrected
     """
 
-    def __init__(self, views: Sequence[View], importance: Sequence[Tensor], paired: bool = True):
-        self.views, self.importance, self.paired = views, importance, paired
+    def __init__(
+        self,
+        views: Sequence[View],
+        importance: Sequence[Tensor],
+        paired: bool = True,
+        share: float | None = None,
+    ):
+        self.views, self.importance, self.share = views, importance, share
+        self.paired = paired and share is None
         self.stages = views[0].stages
         self.exact = short(self.stages)
         self.tables: dict[str, list[Tensor]] = {}
         self.allowed = range(self.stages) if self.exact else coarse(self.stages)
 
     def cells(self, allowed: Sequence[int], place: int, near: int | None = None) -> Cells:
-        return Cells(self.views, self.importance, allowed, place, near)
+        return Cells(self.views, self.importance, allowed, place, near, self.share)
 
     def costs(
         self, rules: Sequence[str], allowed: Sequence[int], near: int | None = None

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from ..grid import Grid, Track
 from ..history.refinement import refined_track
+from ..plan import clock_of
 from ..solvers import SOLVERS
 from .runs import Batch, Kind, Runs
 
@@ -49,12 +51,14 @@ class View:
     parts      0: the nodes are the stages, as the solver runs, and an anchor's own is exact. Else
                the nodes are the middles of so many parts of each stage, interpolated, as the exact
                flow runs
+    clock      in what ρ, λ and s are measured, as in a Plan
     """
 
     products: Tensor
     weights: Tensor
     track: Track
     parts: int = 0
+    clock: str = "sigma"
 
     @classmethod
     def of(
@@ -66,6 +70,7 @@ class View:
         last: int,
         parts: int = 0,
         solver: str = "euler",
+        clock: str = "sigma",
     ) -> View:
         """From the Gram matrix of x_0, v_0 … v_{T−1}."""
         rows = rows_of(track, space, solver)[first:last]
@@ -75,7 +80,7 @@ class View:
             cut = refined_track(own, parts)
             weights = weights_of(cut, space)[::parts]
             rows = torch.cat([rows, between(own.sigmas[:-1], middles(cut.sigmas)) @ rows])
-        return cls(rows @ products @ rows.T, weights, own, parts)
+        return cls(rows @ products @ rows.T, weights, own, parts, clock)
 
     @property
     def stages(self) -> int:
@@ -91,21 +96,30 @@ class View:
         nodes, before = self.nodes(k, end), self.stages if self.parts else 0
         return slice(before + nodes.start, before + nodes.stop)
 
-    @property
+    @cached_property
     def times(self) -> tuple[Tensor, Tensor]:
         """Of every node: the middle of its step, which ρ is taken at, and its own time, for λ."""
-        cut = refined_track(self.track, max(1, self.parts)).sigmas
+        cut = clock_of(refined_track(self.track, max(1, self.parts)), self.clock).times
         centres = torch.tensor(middles(cut), dtype=torch.float64)
-        own = torch.tensor(self.track.sigmas[:-1], dtype=torch.float64)
-        return centres, centres if self.parts else own
+        return centres, centres if self.parts else self.points[:-1]
+
+    @cached_property
+    def points(self) -> Tensor:
+        """The time of every grid point."""
+        return torch.tensor(clock_of(self.track, self.clock).times, dtype=torch.float64)
 
     def horizons(self, k: int, past: list[int], end: int) -> tuple[Tensor, Tensor]:
         """ρ and λ of the nodes from k to `end`, from anchors j of `past` and k; (n, j)."""
-        sigmas = torch.tensor(self.track.sigmas, dtype=torch.float64)
-        span = sigmas[k] - sigmas[past]
-        ahead = torch.stack([t[self.nodes(k, end)] for t in self.times]) - sigmas[k]
+        span = self.points[k] - self.points[past]
+        ahead = torch.stack([t[self.nodes(k, end)] for t in self.times]) - self.points[k]
         rho, lam = ahead[:, :, None] / torch.where(span == 0, torch.inf, span)
         return rho, lam
+
+    def shares(self, k: int, ends: list[int], end: int) -> Tensor:
+        """s of the nodes from k to `end`, on their way from anchor k to each of `ends`; (l, n)."""
+        ahead = self.times[1][self.nodes(k, end)] - self.points[k]
+        span = self.points[ends] - self.points[k]
+        return ahead / torch.where(span == 0, torch.inf, span)[:, None]
 
 
 def middles(sigmas: Sequence[float]) -> list[float]:

@@ -21,17 +21,56 @@ from ..plan import Plan
 from ..report import size
 from ..sampling import sample
 from .files import read, write
-from .planner import BASELINES, Planner, planner_of
+from .planner import (
+    AUTO,
+    CAUTIOUS,
+    CORRECTED,
+    DEFAULT,
+    DIRECT,
+    MESH,
+    PUBLISHED,
+    RECIPES,
+    SIGMA,
+    baseline,
+    planner_of,
+    possible,
+)
 from .runs import FLOW, FULL, REFINE, RUN, Kind, Runs, Trial, check_budget, grid_misfit
 from .search import EXACT, most_anchors
 from .space import gram
 
-#: The recipes that enter. The surrogate finds anchors but ranks rules wrongly, so real runs do.
-SLATE = ("time", "time, early", "time, data space", "chordal", "any rule")
+#: Who enters, those first that win most: where calls are limited, the last ones stay out. The
+#: surrogate finds anchors but ranks rules wrongly, so real runs do.
+BEST = "signed time, corrected", "time, data space, corrected, mesh clock"
+FIRST = DIRECT, DEFAULT, *BEST, "any rule", MESH
 SLATES = {
-    RUN: SLATE,
-    FLOW: ("time", "time, data space", "linear", "linear, data space", "chordal", "any rule"),
+    RUN: (
+        *FIRST,
+        CAUTIOUS,
+        "signed time, data space, corrected, mesh clock",
+        CORRECTED,
+        "time",
+        AUTO,
+        "time, data space",
+        "chordal",
+        PUBLISHED,
+        SIGMA,
+    ),
+    FLOW: (
+        *FIRST,
+        "time",
+        "linear",
+        CORRECTED,
+        CAUTIOUS,
+        AUTO,
+        "time, data space",
+        "linear, data space",
+        "chordal",
+        PUBLISHED,
+        SIGMA,
+    ),
 }
+MOST, LEAST = 9, 6  # entrants at a budget
 #: The products at the beginning of two runs of one model are the same up to this much: noise up to
 #: its rounding in a small file, outputs up to another order of summation.
 SAME = {"noise": 1e-6, "first outputs": 1e-4}
@@ -97,7 +136,8 @@ def profiled(
         half = {t.budget for t in profile.trials[-1:]} - {*chosen}
         kept = tuple(t for t in profile.trials if t.budget not in half)
         profile = replace(profile, trials=kept)
-    runs = sum(chosen.values()) + (CONVERGED * full if chosen and target == FLOW else 0)
+    runs = sum(budget * len(names) for budget, names in chosen.items())
+    runs += CONVERGED * full if chosen and target == FLOW else 0
     total = calls * (count - known) + full * known + count * runs
     with Counter(total, profile.grid, source.states, quiet) as counter:
         source.tick = counter.tick
@@ -112,8 +152,9 @@ def profiled(
             trial = Trial(FULL, steps, tuple(range(steps)), 0.0, tuple(db.tolist()), target)
             others = (t for t in profile.trials if (t.recipe, t.target) != (FULL, target))
             profile = replace(profile, trials=(*others, trial))
-        for budget in chosen:
-            profile = tournament(profile, source, budget, target, file if source.saves else None)
+        kept_in = file if source.saves else None
+        for budget, names in chosen.items():
+            profile = tournament(profile, source, budget, names, target, kept_in)
     if file is not None:
         write(profile, file)
     return profile
@@ -160,20 +201,40 @@ def default_budgets(grid: Grid) -> tuple[int, ...]:
 
 def affordable(
     profile: Runs, budgets: Sequence[int], calls: int | None, target: str = RUN
-) -> dict[int, int]:
-    """{budget: model calls of its tournament}, without those held already and those too dear."""
+) -> dict[int, tuple[str, ...]]:
+    """{budget: who is tried there}, without budgets that were tried and those too dear.
+
+    calls   how many model calls there are for all: with fewer than LEAST entrants at each, the last
+            budgets are left out; None: as many as it takes
+    """
     tried, most = profile.tried(target), sum(most_anchors(b - a) for a, b in profile.grid.spans())
-    chosen: dict[int, int] = {}
-    for budget in dict.fromkeys(check_budget(b, profile.grid) for b in budgets):
+    wanted = list(dict.fromkeys(check_budget(b, profile.grid) for b in budgets))
+    for budget in wanted:
         if budget > most:
             raise ValueError(
                 f"budget {budget} cannot be tried: on a grid of {profile.grid.steps} stages plans "
                 f"have {most} anchors at most"
             )
-        cost = (len(BASELINES) + len(SLATES[target])) * budget
-        if budget not in tried and (calls is None or sum(chosen.values()) + cost <= calls):
-            chosen[budget] = cost
-    return chosen
+    wanted = [budget for budget in wanted if budget not in tried]
+    while wanted and calls is not None and sum(wanted) * LEAST > calls:
+        wanted.pop()
+    count = MOST if calls is None or not wanted else min(MOST, calls // sum(wanted))
+    return {budget: entrants(profile.grid, budget, target)[:count] for budget in wanted}
+
+
+def entrants(grid: Grid, budget: int, target: str = RUN) -> tuple[str, ...]:
+    """Who may enter, in order; of equal meshes one, under the last of its names: the default's own
+    may mean another plan one day.
+    """
+    names: dict[Any, str] = {}
+    refine = 1 if target == RUN else REFINE
+    for name in SLATES[target]:
+        if name in RECIPES:
+            if possible(RECIPES[name], grid, refine):
+                names[name] = name
+        elif plan := baseline(name, grid, budget, refine):
+            names[replace(plan, mesh="")] = name
+    return tuple(names.values())
 
 
 def changed(profile: Runs, begun: Callable[[int], Iterable[list[list[Tensor]]]]) -> str | None:
@@ -201,13 +262,21 @@ def converged(velocity: Any, x: Any, grid: Grid, times: int = CONVERGED) -> Any:
 
 
 def tournament(
-    profile: Kind, source: Source, budget: int, target: str, file: str | Path | None
+    profile: Kind,
+    source: Source,
+    budget: int,
+    names: Sequence[str],
+    target: str,
+    file: str | Path | None,
 ) -> Kind:
     """The profile with real runs at a budget, saved after each; none is made twice."""
     planner = planner_of(profile, 1 if target == RUN else REFINE)
     scores: dict[Plan, list[float]] = {}
     sizes = [batch.samples for batch in profile.batches]
-    for name, plan in entrants(planner, budget, SLATES[target]).items():
+    for name in names:
+        if (found := planner.named(name, budget)) is None:
+            continue
+        plan = replace(found, mesh="")  # so that equal plans are equal
         key = name, budget, target
         others = tuple(t for t in profile.trials if (t.recipe, t.budget, t.target) != key)
         mine = [t.db for t in profile.trials if (t.recipe, t.budget, t.target) == key]
@@ -226,12 +295,6 @@ def tournament(
         if len(db) != profile.samples or not all(map(math.isfinite, db)):
             profile = replace(profile, trials=others)
     return profile
-
-
-def entrants(planner: Planner, budget: int, slate: Sequence[str]) -> dict[str, Plan]:
-    """The baselines and the slate by name, without their `mesh`, so that equal plans are equal."""
-    plans = {name: planner.named(name, budget) for name in (*BASELINES, *slate)}
-    return {name: replace(plan, mesh="") for name, plan in plans.items() if plan is not None}
 
 
 def decibels(x: Any, end: Any) -> Tensor:
