@@ -9,7 +9,7 @@ import torch
 import geoshrink
 from geoshrink import Correction, Grid, Plan, Profile, Run, sample
 from geoshrink.planning.choosing import interpolated, leave_one_out
-from geoshrink.planning.planner import AUTO, CORRECTED, DEFAULT, DIRECT, MESH, MESHES
+from geoshrink.planning.planner import AUTO, CORRECTED, DEFAULT, DIRECT, FEW, MESH, MESHES
 from geoshrink.planning.runs import Trial
 from geoshrink.planning.tournament import BEST, LEAST, MOST, RUNS, affordable, decibels, entrants
 from toy import Toy, noise, shifted
@@ -59,9 +59,10 @@ def test_a_corrected_plan_travels(made):
 
 def test_the_default_always_enters_whatever_it_is(monkeypatch):
     grid = Grid.of(SIGMAS)
+    for budget, name in ((8, FEW), (9, MESH)):
+        assert name in entrants(grid, budget)[:LEAST] and DEFAULT not in entrants(grid, budget)
+    monkeypatch.setitem(MESHES, DEFAULT, dict(MESHES[AUTO]))
     assert AUTO in entrants(grid, 8)[:LEAST] and DEFAULT not in entrants(grid, 8)
-    monkeypatch.setitem(MESHES, DEFAULT, dict(MESHES[MESH]))
-    assert MESH in entrants(grid, 8)[:LEAST] and DEFAULT not in entrants(grid, 8)
     monkeypatch.setitem(MESHES, DEFAULT, dict(anchors="auto", rule="time", correct=0.25))
     assert entrants(grid, 8)[1] == DEFAULT and AUTO in entrants(grid, 8)
     found = geoshrink.profile(Toy(), noise(), SIGMAS, quiet=True)
@@ -152,10 +153,10 @@ def test_a_grid_of_unknown_noise_levels_is_planned_without_correction():
 
 def test_without_real_runs_cells_are_corrected_if_the_default_does(monkeypatch):
     found = geoshrink.profile(Toy(), noise(), SIGMAS, budgets=(), quiet=True)
-    assert found.plan(6).correct is None
-    monkeypatch.setitem(MESHES, DEFAULT, dict(MESHES[MESH]))
     assert found.plan(6).correct == Correction()
     assert found.plan(6, correct=False).correct is None
+    monkeypatch.setitem(MESHES, DEFAULT, dict(MESHES[AUTO]))
+    assert found.plan(6).correct is None
 
 
 def test_regimes_are_searched_apart_with_correction_too():

@@ -289,7 +289,7 @@ def test_the_curve_s_error_of_a_measured_baseline_is_its_own(made):
     assert {"default", "direct", "corrected mesh"} <= {*curve.methods}
     for name in (name for name in curve.methods if name != "planned"):
         (found,) = curve.methods[name]
-        key = "auto" if name == "default" else name, budget
+        key = "corrected mesh, caution ½" if name == "default" else name, budget
         (trial,) = (t for t in made.trials if (t.recipe, t.budget) == key)
         assert found.how == "measured" and found.db == pytest.approx(trial.mean)
         own = torch.tensor(trial.db).double().std() / math.sqrt(len(trial.db))

@@ -10,7 +10,7 @@ import torch
 
 import geoshrink
 from geoshrink import Correction, Plan, Run, sample
-from geoshrink.planning.planner import AUTO
+from geoshrink.planning.planner import MESH
 from geoshrink.planning.tournament import converged, decibels
 from geoshrink.targets import FOR_FLOW
 from toy import Toy, noise, shifted
@@ -106,7 +106,7 @@ def test_a_profile_without_runs_for_the_flow_gives_the_plan_that_needs_none():
 def test_a_profile_for_the_flow_tries_the_plan_that_needs_none():
     tried = geoshrink.profile(mixture, noise(8), GRID, budgets=[12], target="flow", quiet=True)
     free = Plan.of(GRID, 12, target="flow")
-    (trial,) = [t for t in tried.trials if t.recipe == AUTO]
+    (trial,) = [t for t in tried.trials if t.recipe == MESH]
     expected = decibels(sample(mixture, noise(8), plan=free), converged(mixture, noise(8), GRID))
     assert trial.db == pytest.approx(expected.tolist(), abs=1e-6)
     best = max(t.mean for t in tried.trials if t.budget == 12)

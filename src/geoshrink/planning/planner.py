@@ -66,6 +66,7 @@ RECIPES: dict[str, Recipe] = {
 
 DEFAULT, DIRECT, PUBLISHED, SIGMA = "default", "direct", "published", "σ-geometric"
 AUTO, CORRECTED, CAUTIOUS, MESH = "auto", "corrected", "cautious", "corrected mesh"
+FEW = "corrected mesh, caution ½"
 #: The default is whatever Plan.of makes; the others stay what they are if that changes. Give a new
 #: default a name of its own here, too: trials in files are known by their names.
 MESHES: dict[str, dict[str, Any]] = {
@@ -76,6 +77,9 @@ MESHES: dict[str, dict[str, Any]] = {
     CORRECTED: dict(anchors="auto", rule="signed time", correct=True),
     CAUTIOUS: dict(anchors="auto", rule="signed time", correct=Correction(caution=1.0)),
     MESH: dict(anchors="corrected", rule="signed time", clock="mesh", correct=True),
+    FEW: dict(
+        anchors="corrected", rule="signed time", clock="mesh", correct=Correction(caution=0.5)
+    ),
 }
 BASELINES = (DEFAULT, DIRECT, *list(MESHES)[1:])
 

@@ -27,6 +27,7 @@ from .planner import (
     CORRECTED,
     DEFAULT,
     DIRECT,
+    FEW,
     MESH,
     PUBLISHED,
     RECIPES,
@@ -55,6 +56,7 @@ SLATES = {
         "chordal",
         PUBLISHED,
         SIGMA,
+        FEW,
     ),
     FLOW: (
         *FIRST,
@@ -68,6 +70,7 @@ SLATES = {
         "chordal",
         PUBLISHED,
         SIGMA,
+        FEW,
     ),
 }
 MOST, LEAST = 9, 6  # entrants at a budget
