@@ -45,7 +45,7 @@ from geoshrink_bench.store import Store, put
 from geoshrink_bench.zoo.recipes import RECIPES
 
 torch.set_num_threads(1)
-METHOD, OURS = "GeoShrink (default)", "geoshrink"  # in a suite, in a report
+METHOD, OURS = "GeoShrink (corrected)", "geoshrink"  # in a suite, in a report
 SUITE = {
     "name": "Tiny & <fast>",
     "samples": 2,
@@ -332,7 +332,7 @@ def test_forwards_count_the_branches_of_guidance(filled):
     }
 
 
-@pytest.mark.parametrize("method", ["GeoShrink (default)", "direct", "AB2, direct grid"])
+@pytest.mark.parametrize("method", ["GeoShrink (corrected)", "direct", "AB2, direct grid"])
 def test_forwards_within_an_interval_are_those_that_ran(method):
     """Against a count of the rows that the network is given."""
     case = replace(small_case(), guidance=2.0, interval=(0.5, 0.9))

@@ -82,7 +82,7 @@ def test_the_planned_method_and_the_curve_come_from_the_shipped_profile(tmp_path
     assert gain > 0 and f"{PLANNED} is {gain:.1f} dB ahead of direct." in demo.verdict()[0]
     assert "made on 32 samples of other fruits and other noise" in demo.table().text()
     html = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert "Quality to expect, by budget" in html and "σ-geometric" in html
+    assert "Quality to expect, by budget" in html and "corrected mesh" in html
     assert "planned, B = 7" in html
 
 

@@ -204,7 +204,7 @@ def test_the_grid_knows_what_the_output_means(model):
 
 def test_it_is_a_case_like_those_of_the_zoo(model):
     case = ZooCase(model, [0, 1, 2], model.noise(3), steps=12)
-    for name in ("direct", "GeoShrink (default)", "GeoShrink (published)"):
+    for name in ("direct", "GeoShrink (corrected)", "GeoShrink (published)"):
         outcome = METHODS[name]({}, list, 6).run(case, 6)
         assert len(outcome.evaluated) == 6
         assert torch.allclose(outcome.x[:, 0], torch.tensor([0.0, 2.0, 4.0]), atol=1e-5)
@@ -278,7 +278,7 @@ def test_suites_run_them(model, tmp_path):
         "seeds": 1,
         "keep": 1,
         "models": {"toy": {"budgets": [4], "steps": 6, "guidance": [2], "interval": [0.3, 0.7]}},
-        "methods": ["direct", "GeoShrink (default)"],
+        "methods": ["direct", "GeoShrink (corrected)"],
         "metrics": ["dB"],
     }
     done = command.run(given, tmp_path / "cells", full_only=True, quiet=True)

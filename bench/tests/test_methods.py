@@ -154,7 +154,7 @@ def test_every_method_by_its_name(name):
     assert all("forward" not in vars(module) for module in case.network.modules())
 
 
-@pytest.mark.parametrize("name", ["FORA", "TaylorSeer", "FirstBlockCache", "GeoShrink (default)"])
+@pytest.mark.parametrize("name", ["FORA", "TaylorSeer", "FirstBlockCache", "GeoShrink (corrected)"])
 def test_a_budget_is_a_whole_number(case, name):
     budgets: list[Any] = [2.5, True]
     for budget in budgets:

@@ -48,7 +48,7 @@ STEPS, BUDGET = 8, 5
 SUITES = suiting.suites("paper")
 OURS_AND_DIRECT = [
     {"method": name, "budget": BUDGET}
-    for name in ("direct", "GeoShrink (published)", "GeoShrink (default)")
+    for name in ("direct", "GeoShrink (published)", "GeoShrink (corrected)")
 ]
 
 
@@ -784,7 +784,7 @@ def test_the_clock_of_a_gpu(checkpoint):
 
 def test_what_was_queried_beyond_the_plan_is_said():
     result = {"evaluations": 12.0, "reasons": ["another expert"]}
-    cell = Cell("GeoShrink (default)", budget=10, status="done", result=result, speedup=1.0)
+    cell = Cell("GeoShrink (corrected)", budget=10, status="done", result=result, speedup=1.0)
     cell.scores["PSNR", "full"] = Score(20.0)
     metrics = {"PSNR": Measure("PSNR", "dB", "higher")}
     text = beside(Setting("t", "flux", {}, [cell], metrics, ["full"], label="tab")).markdown()

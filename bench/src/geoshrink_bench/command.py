@@ -61,7 +61,7 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Runs methods on models of the zoo as `geoshrink bench run` does, and gives a row per cell.
 
-        rows = compare({"motion": {"budgets": [10]}}, ["direct", "GeoShrink (default)", "FORA"])
+        rows = compare({"motion": {"budgets": [10]}}, ["direct", "GeoShrink (corrected)", "FORA"])
 
     `settings` are those of a suite: samples, seeds, converged, metrics, latency, repeats. What is
     in the folder already is not run again. A row has the setting, method, options, budget, and

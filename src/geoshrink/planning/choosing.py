@@ -124,9 +124,11 @@ def prediction(profile: Runs, budget: int, target: str = RUN, correct: bool = Tr
     expected = {e.recipe: e for e in judged if e is not None}
     if not expected:
         raise ValueError(NO_RUNS)
-    best, safe = max(expected.values(), key=lambda e: e.db), expected.get(default or "")
-    if safe is None:
+    best = max(expected.values(), key=lambda e: e.db)
+    if default not in expected:
         return best
+    known = [expected[name] for name in (default, DIRECT) if name in expected]
+    safe = max(known, key=lambda e: e.db)
     better = best.db - safe.db > NOISE * doubt(planner, mine, best, safe)
     return best if better else safe
 
