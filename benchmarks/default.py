@@ -153,6 +153,8 @@ def held_back(found: Sequence[Contest]) -> list[str]:
     ]
     for family in dict.fromkeys(c.family for c in found):
         others = [c for c in found if c.family != family]
+        if not others:
+            continue
         rows = [c for c in found if c.family == family]
         column = max(TRIED.values(), key=lambda name: worth(name, others))
         weight = next(w for w, name in TRIED.items() if name == column)
@@ -164,6 +166,13 @@ def held_back(found: Sequence[Contest]) -> list[str]:
     return lines
 
 
+def fewer_seeds(cells: Sequence[dict[str, Any]], seeds: int) -> str:
+    """The models of which fewer seeds have run, in words."""
+    counts = {c["setting"][0]: len(next(iter(c["rows"].values()))[OURS]) for c in cells}
+    fewer = [f"{name} {count}" for name, count in counts.items() if count != seeds]
+    return f" Seeds of others: {', '.join(fewer)}." if fewer else ""
+
+
 def report(cells: Sequence[dict[str, Any]], args: Any, asked: int) -> str:
     about, found = str(__doc__).splitlines(), list(contests(cells))
     fewer = ", ".join(f"{name}: 1/{n}" for name, n in HEAVY.items() if name in args.models)
@@ -173,7 +182,7 @@ def report(cells: Sequence[dict[str, Any]], args: Any, asked: int) -> str:
         "",
         f"Made by `python benchmarks/default.py --samples {args.samples} --seeds {args.seeds}` on "
         f"{on}: {args.samples} samples for each of {args.seeds} seeds ({fewer or 'all alike'}).",
-        f"{len(cells)} of {asked} settings have run.",
+        f"{len(cells)} of {asked} settings have run.{fewer_seeds(cells, args.seeds)}",
         "",
         *about[5:],
         "",

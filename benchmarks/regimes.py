@@ -25,8 +25,8 @@ SEEDS = (100, 101)
 SWITCH = 0.6  # σ at which the experts change
 EVERYWHERE = (0.0, 1.0)
 CHOSEN = (
-    "Half of the line before a switch (history/cell.py) and the cost of a regime's first cell "
-    "(meshes/auto.py) were chosen on models of this table: it does not judge them."
+    "Half of the line before a switch (history/cell.py) was chosen on models of this table: it "
+    "does not judge that."
 )
 
 

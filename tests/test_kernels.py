@@ -305,7 +305,7 @@ def test_a_corrected_run_is_the_same_either_way(fused, torch_only, dtype, option
     (quick, told), _ = run(), torch_only()
     plain, same = run()
     assert not told.reasons and not same.reasons
-    half = 4e-2 if CUDA else 0.15  # the interpreter cuts
+    half = 6e-2 if CUDA else 0.15  # four steps at 3; the interpreter cuts
     step = {torch.float32: 1e-5, torch.bfloat16: half, torch.float16: 5e-3, torch.float64: 1e-12}
     assert torch.allclose(quick.double(), plain.double(), rtol=0, atol=step[dtype])
     moved = [(a.correction, b.correction) for a, b in zip(told.stages, same.stages)]

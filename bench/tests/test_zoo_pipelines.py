@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from geoshrink import Handle, Report, accelerate, sample
+from geoshrink import Handle, Plan, Report, accelerate, sample
 from geoshrink_bench import zoo
 from geoshrink_bench.zoo.recipes import RECIPES
 
@@ -207,7 +207,8 @@ def test_both_parts_are_predicted_with_one_set_of_anchors():
         few, report = drawn(pipe), handle.report
     assert report is not None and len(report.queried) == len(calls) == BUDGET
     velocity, noise = model.velocity(DIGITS, GUIDANCE), model.noise(1)
-    close(few, sample(velocity, noise, model.grid(STEPS), anchors=report.queried), 1e-3)
+    close(few, sample(velocity, noise, model.grid(STEPS), BUDGET), 1e-3)
+    assert report.queried == Plan.of(model.grid(STEPS), BUDGET).anchors
 
 
 @pytest.mark.parametrize("kind", KINDS)
