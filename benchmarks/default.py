@@ -93,7 +93,8 @@ def contests(cells: Sequence[dict[str, Any]]) -> Iterator[Contest]:
     for cell in cells:
         for budget, row in cell["rows"].items():
             db = {column: statistics.mean(row[column]) for column in COLUMNS}
-            yield Contest(*cell["setting"], int(budget), db)
+            model, guidance, shift = cell["setting"]
+            yield Contest(model, guidance, shift, int(budget), db)
 
 
 def losses(found: Sequence[Contest]) -> list[str]:

@@ -592,6 +592,7 @@ def test_a_song_without_guidance_or_guided_throughout():
             host(**arguments)
         assert handle.report is not None
         assert handle.report.regimes == () and handle.report.forwards == forwards
+        assert "auto (cells are not corrected: ACE-Step mixes branches" in handle.report.plan
 
 
 def test_repainting_a_song():

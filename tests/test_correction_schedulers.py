@@ -179,3 +179,33 @@ def test_what_a_step_is_given_besides_may_leave_a_cell_uncorrected():
             )
         with pytest.raises(ValueError, match=re.escape(why)):
             solver_of(scheduler, scheduler, plan, 0, {key: value})
+
+
+def test_options_that_say_nothing_are_the_default():
+    """refine=None, as in Plan.of; UniPC is tried out, which needs a copy from before its steps."""
+    pipe, report = run(CORRECTED["UniPC"], budget=6)
+    same, again = run(CORRECTED["UniPC"], budget=6, refine=None, correct=None, rule=None)
+    assert again == report and not report.reasons and "corrected (half" in report.plan
+    assert torch.equal(same.log[-1][2], pipe.log[-1][2])
+
+
+@pytest.mark.parametrize("name", ["flow", "Euler", "DDIM", "UniPC"])
+@pytest.mark.parametrize("budget", [4, 5, 7, 13])
+def test_a_host_that_changes_the_state_behind_every_step_has_the_default_without_correction(
+    name, budget
+):
+    """As inpainting does: nothing would be corrected, and the mesh is for corrected cells."""
+
+    def between(n: int, x: Tensor) -> Tensor:
+        return x + 0.01 * n
+
+    before, plain = run(CORRECTED[name], between, budget=budget, correct=False)
+    pipe, report = run(CORRECTED[name], between, budget=budget)
+    assert "cells are not corrected: the state was changed between the steps" in report.plan
+    assert report.evaluations == budget and "clock" not in report.plan
+    if 1 in report.queried:
+        assert report.queried == plain.queried and not report.reasons
+        assert all(torch.equal(a[2], b[2]) for a, b in zip(pipe.log, before.log, strict=True))
+    _, asked = run(CORRECTED[name], between, budget=budget, correct=True)
+    assert asked.plan.count("corrected (half") == 1
+    assert all("the cell before is not corrected" in why for _, why in asked.reasons)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import geoshrink
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md")])
@@ -33,6 +36,14 @@ def test_links_lead_somewhere(page):
         if place and target.suffix == ".md":
             headings = map(anchor, HEADING.findall(target.read_text(encoding="utf-8")))
             assert place in headings, f"{page.name} links to {link}: no such heading"
+
+
+def test_examples_of_anchors_are_true():
+    third = [3 * s / (1 + 2 * s) for s in (1 - i / 25 for i in range(26))]
+    names = {"geoshrink": geoshrink, "sigmas": third}
+    page = str(ROOT / "docs/anchors.md")
+    found = doctest.testfile(page, module_relative=False, globs=names, encoding="utf-8")
+    assert found.attempted > 2 and not found.failed
 
 
 def test_the_readme_is_short():

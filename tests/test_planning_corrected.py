@@ -169,3 +169,15 @@ def test_regimes_are_searched_apart_with_correction_too():
     )
     x = sample(Toy(), noise(), plan=plan)
     assert torch.isfinite(x).all()
+
+
+def test_without_correction_a_plan_for_the_flow_has_none_either():
+    """The default of target="flow" corrects its cells, so it is no plan for a loop that cannot."""
+    tried, untried = (
+        geoshrink.profile(Toy(), noise(8), shifted(20), budgets=at, target="flow", quiet=True)
+        for at in ((6,), ())
+    )
+    for found in (tried, untried):
+        plan = found.plan(6, target="flow", correct=False)
+        assert plan.correct is None and plan.refine == 8 and plan.budget == 6
+    assert untried.plan(6, target="flow").correct is not None

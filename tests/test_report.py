@@ -349,7 +349,8 @@ def test_a_stage_has_one_number():
 
 def test_plans_are_described():
     described: list[tuple[dict[str, Any], str]] = [
-        (dict(budget=8), "auto anchors, signed time, output space"),
+        (dict(budget=8, correct=False), "auto anchors, signed time, output space"),
+        (dict(budget=8), "auto (cells are not corrected: the solver is not known; pass solver="),
         (dict(budget=8, anchors="uniform", rule="hold"), "uniform anchors, hold, output space"),
         (dict(budget=8, space="data", rule="fixed(0.5)"), "fixed(0.5), data space"),
         (dict(anchors=(0, 1, 4), rule=["hold", "time", "time"]), "explicit anchors, hold, time,"),

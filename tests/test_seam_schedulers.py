@@ -265,7 +265,7 @@ def test_the_plan_is_made_in_the_schedulers_own_sigmas(sd, name):
     _, report, _ = sd.accelerated()
     sigmas = sd.pipe.scheduler.sigmas.double().tolist()
     assert [s.sigma for s in report.stages] == pytest.approx(sigmas[:-1])
-    own = {"correct": False} if name == "EDM Euler" else {}
+    own: dict[str, Any] = {"correct": False} if name == "EDM Euler" else {}
     plan = Plan.of(sigmas, BUDGET, prediction="epsilon", alphas="ve", **own)
     assert report.queried == plan.anchors
 

@@ -121,7 +121,9 @@ def test_the_mesh_for_corrected_cells_is_the_cheapest_of_all(shift, share, even)
     y = [math.log(1 - t + a) - c * math.log(t + b) for t in tau]
     growth = [(1 - t + a) ** -p for t in tau]
     for B in range(1, 9):
-        every = [(0, *rest) for rest in itertools.combinations(range(1, 9), B - 1)]
+        every: list[tuple[int, ...]] = [
+            (0, *rest) for rest in itertools.combinations(range(1, 9), B - 1)
+        ]
         noise = {one: corrected_cost(y, one, share, growth, 1.0) for one in every}
         stage = {
             one: corrected_cost([n / 9 for n in range(10)], one, share, [1.0] * 10, 0.2)
@@ -168,7 +170,9 @@ def test_the_default_corrects_its_cells():
         for B in range(4, T):
             plan = Plan.of(shifted(T, 3.0), B)
             caution = Correction("half", 0.5 if B <= 8 else 0.0)
-            same = dict(anchors="corrected", rule="signed time", correct=caution, clock="mesh")
+            same: dict[str, Any] = dict(
+                anchors="corrected", rule="signed time", correct=caution, clock="mesh"
+            )
             assert plan == Plan.of(shifted(T, 3.0), B, **same) and plan.mesh == "corrected"
             assert plan == Plan.of(shifted(T, 3.0), B, correct=True)
             assert {str(rule) for rule in plan.rules} == {"signed time"}

@@ -36,5 +36,5 @@ def is_default(options: Mapping[str, Any]) -> bool:
     Whoever chooses one of these says, too, whether cells are corrected.
     """
     own = ("anchors", "rule", "coefficients", "clock")
-    plain = options.get("space", "output") == "output" and options.get("refine", 1) == 1
+    plain = options.get("space", "output") == "output" and options.get("refine") in (None, 1)
     return plain and all(options.get(name) is None for name in own)

@@ -158,13 +158,10 @@ class Plan:
             given[k] for k in ("anchors", "refine", "correct", "clock")
         )
         refine = 1 if refine is None else refine
+        more = dict(rule=rule, coefficients=coefficients, space=space, refine=refine)
+        ours = correct is None and is_default({**given, **more})
         if correct is None:
-            more = dict(rule=rule, coefficients=coefficients, space=space, refine=refine)
-            correct = (
-                is_default({**given, **more})
-                and knows_noise(grid)
-                and noise_levels(grid) is not None
-            )
+            correct = ours and knows_noise(grid) and noise_levels(grid) is not None
         rule = "signed time" if rule is None else rule
         several = isinstance(rule, Iterable) and not isinstance(rule, str)
         rules = [Rule.of(r) for r in rule] if several else [Rule.of(rule)]  # type: ignore
@@ -173,6 +170,8 @@ class Plan:
         if free:
             anchors = default_mesh(Correction.of(correct) is not None, hold)
         chosen, mesh = choose_anchors(grid, budget, speedup, anchors, hold)
+        if ours and mesh == "auto":
+            mesh += " (cells are not corrected: the noise levels of another σ-grid are unknown)"
         correction = usual(len(chosen)) if free and correct is True else Correction.of(correct)
         if len(chosen) == grid.steps and refine == 1:
             correction = None  # there is no cell

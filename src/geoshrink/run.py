@@ -34,11 +34,13 @@ from .solvers.response import Response, response_of
 from .targets import FLOW
 from .track import Track
 
+OUT_OF_REACH = "the state of a solver other than Euler is out of reach"
+
 
 class Run:
     """Carries a plan through your own loop.
 
-        run = Run(sigmas, budget=10)
+        run = Run(sigmas, budget=10, solver="euler")
         for n in range(run.steps):
             v = run(n, lambda: velocity(x, sigmas[n]), x)
             x = x + (sigmas[n + 1] - sigmas[n]) * v
@@ -60,8 +62,9 @@ class Run:
     reserve so many of the budget's queries (without a budget: further ones) are kept in hand and
             spent where the self-check is worst (history/reserve.py)
     solver  what your loop does with the outputs, "euler" (x + Δσ·v; DDIM for other predictions than
-            "flow") or a registered one: cells are corrected only where it is known. Euler's outputs
-            carry the correction; a loop that calls run.with_state gets the corrected x, too. With
+            "flow"): cells are corrected, and the outputs carry the correction; a loop that calls
+            run.with_state gets the corrected x, too. Other solvers store what a loop of your own
+            does not hand over, so their cells are not corrected (sample() corrects them). With
             `refine` or target="flow" it is Euler
 
     How the plan is made, where none is given (as in Plan.of):
@@ -81,13 +84,17 @@ class Run:
     refine        Euler steps in place of each of the solver's, 1 to 64
     correct       True: put a skipped cell right at the anchor that ends it, at no further call; a
                   gain or a geoshrink.Correction says how; False: do not. Default: where the solver
-                  is known and anchors, rule, coefficients, clock, space and refine are left to us
+                  is known, nothing is in reserve, and anchors, rule, coefficients, clock, space and
+                  refine are left to us
     clock         distances between stages are measured in "sigma" or "mesh", the auto mesh's y
     prediction    what the model returns: "flow" (dx/dσ, the default), "epsilon", "sample" or "v"
     alphas        α of x = α·x₀ + σ·ε, unless it is a flow: "vp", "ve", "flow", or one per σ
     data          the σ at which x is data, for flows that do not end at 0
     regimes       stages at which the model changes: each is queried; the jump is no innovation
     """
+
+    #: Whether the loop moves what its solver stores, too.
+    reaches = False
 
     def __init__(
         self,
@@ -119,13 +126,10 @@ class Run:
                         f"reserve={reserve} leaves {planned} of a budget of {budget} to be "
                         "planned: keep fewer in hand"
                     )
-            flow = options.get("target") == FLOW
-            free = options.get("correct") is None and not flow  # nobody asked: where it can be done
-            if free and (solver is None or reserve):
-                options["correct"] = False
-            self.plan = Plan.of(sigmas, planned, **options)
-            if free and self.plan.correct is not None:
-                self.plan = where_possible(self.plan, solver, sigmas, planned, options)
+            why = "queries are kept in reserve" if reserve else None
+            if solver not in (None, "euler") and not self.reaches:
+                why = OUT_OF_REACH
+            self.plan = plan_with(solver, sigmas, planned, options, why)
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(
                 f"statistics are accumulated in torch.float32 or torch.float64, got {dtype}"
@@ -201,6 +205,14 @@ class Run:
     def leave_cell(self, reason: str) -> None:
         """The open cell is not corrected at its end: the state is not what the solver made it."""
         self._history.uncorrected = reason
+
+    def go_on_with(self, plan: Plan) -> None:
+        """Another plan of the same grid takes over from here; neither is refined."""
+        self.plan = self._history.plan = self._record.plan = plan
+        self._history.tables, self._reported = [], None
+        self.know(None)
+        if self._history.seen:
+            self._history.open_cell()
 
     def reset(self) -> None:
         """Forgets every tensor. The report of the latest run stays until the next one begins."""
@@ -442,11 +454,25 @@ def corrector_of(
     return Corrector(fine, solver, levels)
 
 
-def where_possible(
-    plan: Plan, solver: str | None, sigmas: Any, budget: int | None, options: dict[str, Any]
+def plan_with(
+    solver: str | None,
+    sigmas: Any,
+    budget: int | None,
+    options: Mapping[str, Any],
+    why: str | None = None,
 ) -> Plan:
-    """The plan, or one without correction where the solver's cells cannot be corrected."""
+    """The plan of these options (those of Plan.of) for a solver. Where nobody says whether cells
+    are corrected, and they cannot be, it is the default without, and says so.
+
+    why   a reason of the caller's not to correct them
+    """
+    plan = Plan.of(sigmas, budget, **options)
+    asked = options.get("correct") is not None or options.get("target") == FLOW
+    if asked or plan.correct is None:
+        return plan
     try:
+        if why is not None:
+            raise ValueError(why)
         corrector_of(plan, solver, None, None)
     except ValueError as error:
         plain = Plan.of(sigmas, budget, **{**options, "correct": False})

@@ -98,7 +98,7 @@ def sample(
             "sample needs the σ-grid, or a plan that holds it: sample(velocity, x, sigmas, "
             "budget=10)"
         )
-    run = Run(
+    run = SolverRun(
         sigmas,
         budget,
         plan=plan,
@@ -115,6 +115,12 @@ def sample(
     sampler = loop(velocity, x, run, solver, callback, progress)
     result = sampler.go()
     return (result, sampler.report()) if with_report else result
+
+
+class SolverRun(Run):
+    """A run of our own loop, which moves what its solver stores."""
+
+    reaches = True
 
 
 class Loop:

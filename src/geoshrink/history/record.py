@@ -42,7 +42,8 @@ class Record:
 
     def observed(self, stage: int, history: History, errors: list[Tensor] | None) -> None:
         self.exact(stage)
-        self.turning[stage] = numbers(history.turning())
+        angles = history.turning() if len(history.seen) > 1 else [None for _ in history.slots]
+        self.turning[stage] = numbers(angles)  # a regime's first anchor has no innovation
         self.finite[stage] = [slot.exact for slot in history.slots]
         self.usable[stage] = [slot.finite for slot in history.slots]
         self.blind[stage] = [slot.blind for slot in history.slots]

@@ -38,7 +38,8 @@ class Reserve:
             return
         error = float(torch.stack([e.double().mean() for e in errors]).mean())
         ends = (*plan.anchors[1:], plan.steps)
-        cells = [e for a, e in zip(plan.anchors, ends) if a >= stage and e - a > 1]
+        known = [(a, e) for a, e in zip(plan.anchors, ends) if a not in plan.restarts]
+        cells = [e for a, e in known if a >= stage and e - a > 1]
         bad = bool(self.seen) and error > median(self.seen)
         self.seen.append(error)
         if skipped and (bad or len(cells) <= self.left):

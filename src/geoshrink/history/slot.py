@@ -130,7 +130,7 @@ class Slot:
         the jump between them is no innovation.
         """
         kernels, self.kind = self.kernels(output), kind_of(output)
-        self.moved, self.correction = None, None
+        self.moved, self.correction, self.finite = None, None, None
         self.exact = bare(ends_of(output).isfinite())
         z = self.encode(n, output, x)
         self.z = z if kernels is None else z.contiguous()

@@ -30,7 +30,7 @@ from ..run import Run
 from .handle import KEPT, Handle, announced
 from .hooks import Hooks, lift_all
 from .host import Host, is_a
-from .options import check_options, plan_of, uncorrected
+from .options import check_options, plan_of, uncorrected, wants_correction
 from .signatures import check_method, named
 from .stack import stack
 from .stages import switches
@@ -45,6 +45,7 @@ VARIABLES = (
     "is_repaint", "n_min", "repaint_mask",
 )  # fmt: skip
 DECODE = ("hidden_states", "encoder_hidden_states")
+MIXES = "ACE-Step mixes branches of guidance that are predicted apart"
 NOT_EULER = {
     "heun": "the Heun scheduler calls the model twice a step",
     "pingpong": "the pingpong scheduler adds noise at every step",
@@ -137,7 +138,11 @@ class Loop:
         if reason is not None:
             sigmas, begins = [float(stages - i) for i in range(stages + 1)], []
         grid = Grid.of(sigmas[self.first :], data=0.0, regimes=begins)
-        self.plan, self.note = plan_of(grid, uncorrected(self.options), reason)
+        options = uncorrected(self.options)
+        plan, self.note = plan_of(grid, options, reason)
+        if wants_correction(self.options) and options is not self.options and not plan.exact:
+            plan = replace(plan, mesh=f"{plan.mesh} (cells are not corrected: {MIXES})")
+        self.plan = plan
 
     def run_of(self, branch: Any) -> Run:
         """The first branch is there at every step: its history goes on where others begin."""
@@ -147,7 +152,7 @@ class Loop:
             if not self.runs:
                 plan = replace(plan, grid=replace(plan.grid, regimes=()))
             self.runs[id(branch)] = run = Run(plan, mask=self.mask)
-            run.know(None, why="ACE-Step mixes branches of guidance that are predicted apart")
+            run.know(None, why=MIXES)
         return self.runs[id(branch)]
 
     def report(self) -> Report:

@@ -52,12 +52,16 @@ class Correcting:
         except ValueError as error:
             run.know(None, why=str(error))
 
-    def check(self, key: Key, run: Run, x: Any) -> None:
-        """A cell in which somebody changed the state is not corrected."""
+    def check(self, key: Key, run: Run, x: Any) -> str | None:
+        """A cell in which somebody changed the state is not corrected: why, or None."""
+        why = None
         if self.in_place:
-            run.leave_cell("the scheduler steps in place")
+            why = "the scheduler steps in place"
         elif not (key in self.state and is_marked(x, self.state[key])):
-            run.leave_cell("the state was changed between the steps")
+            why = "the state was changed between the steps"
+        if why is not None:
+            run.leave_cell(why)
+        return why
 
     def move(self, scheduler: Any, run: Run, stage: int, output: Any, x: Any) -> tuple[Any, Any]:
         """(output, sample) for step at an anchor. What the scheduler stores moves, too."""

@@ -210,7 +210,9 @@ class Loop:
         self.ordinal += 1
         run = self.runs.get(key)
         if run is not None and run.corrects:
-            self.correcting.check(key, run, x)
+            why = self.correcting.check(key, run, x)
+            if why is not None and self.stage == 1 and len(self.runs) == 1:
+                self.give_up(run, scheduler, why)
         if self.skipping or (run is not None and (run.plan.refine > 1 or run.corrects)):
             received, moved = output, x
             if self.skipping:
@@ -311,13 +313,29 @@ class Loop:
 
     def uncorrected(self, run: Run, scheduler: Any) -> Run:
         """A run whose cells cannot be corrected; with other anchors, unless that was asked for."""
+        plan = self.plan_without(run, scheduler, run.uncorrected)
+        if plan is None:
+            return run
+        self.plan = plan
+        return Run(plan)
+
+    def give_up(self, run: Run, scheduler: Any, why: str) -> None:
+        """The state is changed behind the first step, and so it will be behind the others (a host
+        that blends a known region in): no cell will be corrected, as where none can be.
+        """
+        plan = self.plan_without(run, scheduler, f"cells are not corrected: {why}")
+        if plan is not None and (plan.asked[1] or not run.plan.asked[1]):
+            self.plan = plan
+            run.go_on_with(plan)
+
+    def plan_without(self, run: Run, scheduler: Any, why: str) -> Plan | None:
+        """The plan that does not correct its cells; None where somebody asked for it."""
         options = uncorrected(self.seam.options)
         if options is self.seam.options:
-            return run
+            return None
         blocks = self.seam.reader.blocks_of(scheduler)
         plan, _ = plan_of(run.plan.grid, options, None, scheduler, blocks)
-        self.plan = replace(plan, mesh=f"{plan.mesh} ({run.uncorrected})")
-        return Run(self.plan)
+        return replace(plan, mesh=f"{plan.mesh} ({why})")
 
     def follow(self, grid: Grid, scheduler: Any) -> Plan:
         assert self.plan is not None

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..grid import Grid
 from ..plan import Plan, given_plan
-from ..run import check_options
+from ..run import OUT_OF_REACH, check_options, plan_with
 from .options import plan_for
 from .stages import Wrapped
 
@@ -113,8 +113,8 @@ def stages_of(
     """(plan, times, note) of the runs over these times."""
     check_options(options)
     if plan is None:
-        free = solver is None and options.get("correct") is None
-        made = Plan.of(times, budget, **({**options, "correct": False} if free else options))
+        why = None if solver in (None, "euler") else OUT_OF_REACH
+        made = plan_with(solver, times, budget, options, why)
     else:
         made = given_plan(plan, {**options, "budget": budget})
         made = plan_for(Grid.of(times), {"plan": made})

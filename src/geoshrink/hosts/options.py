@@ -78,7 +78,7 @@ def fault(options: dict[str, Any], scheduler: Any) -> str | None:
     """Why a scheduler cannot do what the options ask for, or None."""
     asked = options.get("plan")
     space = options.get("space", "output") if asked is None else asked.space
-    refine = options.get("refine", 1) if asked is None else asked.refine
+    refine = (options.get("refine") or 1) if asked is None else asked.refine
     name = type(scheduler).__name__
     if space == "data" and not knows_data(scheduler):
         return (

@@ -67,7 +67,7 @@ def best_plan(
     planner = planner_of(profile, refine)
     if budget >= profile.grid.steps and target == RUN:
         return Plan.of(profile.grid)
-    if target == FLOW and not profile.tried(target):
+    if target == FLOW and correct and not profile.tried(target):
         free = planner.named(DEFAULT, budget)  # no trial says whether a searched plan does better
         if free is not None and free.correct is not None:
             return replace(free, mesh=f"{free.mesh} (not planned: no real runs for the flow)")
