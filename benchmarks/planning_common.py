@@ -99,6 +99,7 @@ def each(
             body = work(model, guidance, shift, args)
             seconds = round(time.time() - start)
             body |= {"setting": [name, guidance, shift], "seconds": seconds, "on": device_of(args)}
+            body |= {"samples": args.samples, "seeds": args.seeds}
             beside = file.with_suffix(".part")
             beside.write_text(json.dumps(body), encoding="utf-8")
             beside.replace(file)

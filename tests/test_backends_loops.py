@@ -445,7 +445,7 @@ def test_a_regime_that_no_setting_tells_is_seen():
         host.sample(net, noise, cond=torch.tensor(0.3), steps=25)
     assert handle.report is not None
     assert [r for _, r in handle.report.reasons] == [
-        "the regime changed from 0 to 1: the history restarts"
+        "the regime changed from 0 to 1: a regime begins"
     ]
 
 

@@ -155,6 +155,8 @@ def test_without_real_runs_cells_are_corrected_if_the_default_does(monkeypatch):
     found = geoshrink.profile(Toy(), noise(), SIGMAS, budgets=(), quiet=True)
     assert found.plan(6).correct == Correction()
     assert found.plan(6, correct=False).correct is None
+    with pytest.raises(ValueError, match="correct is True or False, got 'half'"):
+        found.plan(6, correct="half")  # type: ignore[arg-type]
     monkeypatch.setitem(MESHES, DEFAULT, dict(MESHES[AUTO]))
     assert found.plan(6).correct is None
 

@@ -391,15 +391,14 @@ def default_mesh(corrected: bool, hold: bool) -> str:
 
 
 def knows_noise(grid: Grid) -> bool:
-    return all(track.levels is not None for track in grid.tracks)
+    return all(track.noise is not None for track in grid.tracks)
 
 
 def clock_of(track: Track, clock: str) -> Clock:
     """The times of a track's grid points: σ, or the auto mesh's y."""
     if clock == "sigma":
         return Clock(track.sigmas)
-    tau = [sigma / (alpha + sigma) for alpha, sigma in track.levels or ()]
-    return Clock(tuple(progress(tau).tolist()))
+    return Clock(tuple(progress(track.noise or ()).tolist()))
 
 
 def check_clock(clock: Any, grid: Grid) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ import torch
 from torch import Tensor
 
 from .checks import whole
+from .correctable import OUT_OF_REACH, corrector_of, plan_with
 from .history import (
-    Corrector,
     Record,
     RefinedHistory,
     Reserve,
@@ -23,18 +22,14 @@ from .history import (
     history_of,
     kind_of,
     on_host,
-    refined_plan,
 )
 from .outputs import flatten, keys_of, structure
 from .plan import Plan, given_plan
 from .report import Report, self_check
 from .solvers import SOLVERS
 from .solvers.response import Path as Place
-from .solvers.response import Response, response_of
-from .targets import FLOW
+from .solvers.response import Response
 from .track import Track
-
-OUT_OF_REACH = "the state of a solver other than Euler is out of reach"
 
 
 class Run:
@@ -249,7 +244,7 @@ class Run:
         stage = self.plan.grid.effective.get(n)
         if regime is not None and self._regime is not None and regime != self._regime:
             reason = f"the regime changed from {self._regime!r} to {regime!r}"
-            self._record.fall_back(self._number(n), f"{reason}: the history restarts")
+            self._record.fall_back(self._number(n), f"{reason}: a regime begins")
             self._history.begin_regime()
         self._regime = regime if regime is not None else self._regime
         if not 0 <= n < self.steps:
@@ -431,53 +426,6 @@ class Run:
     def _number(self, n: int) -> int:
         """A stage's number in the report: the plan's, where it has one."""
         return self.plan.grid.effective.get(n, n)
-
-
-def corrector_of(
-    plan: Plan,
-    solver: str | Sequence[Response] | None,
-    levels: Sequence[Track] | None,
-    why: str | None,
-) -> Corrector:
-    """The corrector of a plan; a ValueError says why there is none."""
-    if solver is None:
-        raise ValueError(why or "the solver is not known; pass solver='euler' if it is Euler's")
-    fine = refined_plan(plan) if plan.refine > 1 else plan
-    tracks = fine.grid.tracks if levels is None else levels
-    if any(track.levels is None for track in tracks):
-        raise ValueError(
-            "it is not known where the data is; pass data=0.0 or data=1.0 with the grid"
-        )
-    if isinstance(solver, str):
-        data = plan.space == "data"
-        solver = [response_of(solver, track, data) for track in fine.grid.tracks]
-    return Corrector(fine, solver, levels)
-
-
-def plan_with(
-    solver: str | None,
-    sigmas: Any,
-    budget: int | None,
-    options: Mapping[str, Any],
-    why: str | None = None,
-) -> Plan:
-    """The plan of these options (those of Plan.of) for a solver. Where nobody says whether cells
-    are corrected, and they cannot be, it is the default without, and says so.
-
-    why   a reason of the caller's not to correct them
-    """
-    plan = Plan.of(sigmas, budget, **options)
-    asked = options.get("correct") is not None or options.get("target") == FLOW
-    if asked or plan.correct is None:
-        return plan
-    try:
-        if why is not None:
-            raise ValueError(why)
-        corrector_of(plan, solver, None, None)
-    except ValueError as error:
-        plain = Plan.of(sigmas, budget, **{**options, "correct": False})
-        return replace(plain, mesh=f"{plain.mesh} (cells are not corrected: {error})")
-    return plan
 
 
 def check_refined(plan: Plan, solver: str | None) -> str:

@@ -91,6 +91,13 @@ class Track:
             return self.sigmas
         return tuple(s / (a + s) for a, s in zip(self.alphas, self.sigmas))
 
+    @cached_property
+    def noise(self) -> tuple[float, ...] | None:
+        """The share of noise σ/(α + σ) of x at every grid point, 1 at noise and 0 at data; None if
+        the track does not know it.
+        """
+        return None if self.levels is None else tuple(s / (a + s) for a, s in self.levels)
+
     def data_map(self, n: int) -> tuple[float, float]:
         """(a, b) with x̂₀ = a·x + b·output at stage n."""
         if self.prediction == "flow":

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..correctable import OUT_OF_REACH, plan_with
 from ..grid import Grid
 from ..plan import Plan, given_plan
-from ..run import OUT_OF_REACH, check_options, plan_with
+from ..run import check_options
 from .options import plan_for
 from .stages import Wrapped
 

@@ -69,11 +69,9 @@ def over_regimes(
 
 def noise_levels(grid: Grid) -> tuple[float, ...] | None:
     """τ_0 … τ_T of the leading track; None where they are unknown or do not fall."""
-    levels = grid.tracks[grid.lead].levels
-    if levels is None:
-        return None
-    tau = tuple(sigma / (alpha + sigma) for alpha, sigma in levels)
-    return None if any(later > earlier for earlier, later in pairwise(tau)) else tau
+    tau = grid.tracks[grid.lead].noise
+    falls = tau is not None and all(a >= b for a, b in pairwise(tau))
+    return tau if falls else None
 
 
 def progress(tau: Sequence[float], shape: Shape = UNIVERSAL) -> np.ndarray:

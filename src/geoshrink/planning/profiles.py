@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..checks import check_switch
 from ..grid import Grid
 from ..outputs import flatten
 from ..plan import Plan
@@ -72,6 +73,7 @@ class Profile(Runs):
             raise ValueError(
                 f"give a budget or a target_db, one of them; got {budget!r} and {target_db!r}"
             )
+        check_switch("correct", correct)
         refine = check_target(target, refine, self.solver)
         if budget is None:
             budget = budget_for_target(self, target_db, target, correct)
