@@ -18,7 +18,7 @@ import numpy as np
 
 from ..grid import Grid
 from .auto import believed, over_regimes, placed_by
-from .belief import Belief, cheapest, with_starts
+from .belief import Belief, Costs, cheapest, with_starts
 from .path import cheapest_pairs
 
 SHARE = 0.2
@@ -37,23 +37,38 @@ def corrected_anchors(
     return over_regimes(grid, budget, lambda tau, b, starts: mesh(tau, b, share, even, starts))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def mesh(
     tau: tuple[float, ...], budget: int, share: float, even: float, starts: tuple[int, ...] = ()
 ) -> tuple[int, ...]:
     """B anchors for τ_0 … τ_T, the first stages of later regimes (`starts`) among them."""
-    points, belief = len(tau), believed(tau)
-    allowed = with_starts(belief.stages(budget), starts)
+    allowed = with_starts(believed(tau).stages(budget), starts)
     if len(allowed) == budget:
         return allowed
-    by_noise = belief.costs(allowed, starts, share)
+    by_noise, by_stage = beliefs(tau, allowed, share, starts)
     if not even:
         return cheapest(by_noise, allowed, budget)
-    stages = Belief(np.linspace(0, 1, points), np.ones(points), FIRST)
-    by_stage = stages.costs(allowed, starts, share)
-    best = [cheapest_pairs(costs, len(allowed), budget)[-1][0] for costs in (by_noise, by_stage)]
+    best = [own[budget - 1] for own in least_costs(tau, allowed, share, starts)]
     weight = even * best[0] / best[1]
     return cheapest(lambda k: by_noise(k) + weight * by_stage(k), allowed, budget)
+
+
+def beliefs(
+    tau: tuple[float, ...], allowed: tuple[int, ...], share: float, starts: tuple[int, ...]
+) -> tuple[Costs, Costs]:
+    """What cells cost if outputs are curved evenly in y, and evenly over the stages."""
+    stages = Belief(np.linspace(0, 1, len(tau)), np.ones(len(tau)), FIRST)
+    by_noise, by_stage = (b.costs(allowed, starts, share) for b in (believed(tau), stages))
+    return by_noise, by_stage
+
+
+@lru_cache(maxsize=16)
+def least_costs(
+    tau: tuple[float, ...], allowed: tuple[int, ...], share: float, starts: tuple[int, ...]
+) -> list[list[float]]:
+    """For both beliefs what their own best anchors cost, for 1, 2, … anchors."""
+    both, count = beliefs(tau, allowed, share, starts), len(allowed)
+    return [[cost for cost, _ in cheapest_pairs(costs, count, count)] for costs in both]
 
 
 MESH = placed_by("corrected", corrected_anchors)
