@@ -544,7 +544,7 @@ def test_the_meshs_clock():
 def test_the_report_shows_what_was_corrected():
     told = corrected(noise(), with_report=True)[1]
     text = str(told).splitlines()
-    assert "self-check  corrected   then skipped" in text[3]
+    assert "self-check  corrected   then skipped" in text[4]
     rows = {row.stage: row.correction for row in told.stages if row.exact}
     assert f"{100 * rows[7]:.2f}%" in next(line for line in text if line.startswith("       7"))
     assert "corrected" not in str(corrected(noise(), correct=None, with_report=True)[1])

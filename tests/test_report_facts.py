@@ -60,7 +60,7 @@ def test_other_reasons_cast_no_doubt():
 def test_samples_behind_the_mask_make_a_run_doubtful():
     mask = torch.tensor([[True], [False]])
     report = finished(outputs(), mask=mask).report
-    assert report.blind == 1 and str(report.doubt).startswith("self-check unknown: do not trust")
+    assert report.blind == 1 and str(report.doubt).startswith("quality unknown: do not trust")
     assert (1, "the mask hides 1 of the samples: they are held blindly") in report.reasons
 
 
@@ -104,7 +104,7 @@ def test_regimes_are_told_from_first_to_last_stage():
 
 
 def test_every_anchor_tells_how_many_stages_are_skipped_after_it():
-    words = [line.split() for line in str(finished(outputs()).report).splitlines()[4:]]
+    words = [line.split() for line in str(finished(outputs()).report).splitlines()[5:]]
     rows = {int(anchor): skipped for anchor, _, _, _, skipped, *_ in words}
     ends = (*ANCHORS[1:], STEPS)
     gaps = {a: end - a - 1 for a, end in zip(ANCHORS, ends)}

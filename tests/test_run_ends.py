@@ -103,7 +103,7 @@ def test_the_first_output_of_a_refined_run_is_the_model_s_own_object():
 
 
 def test_an_unknown_option_is_told_those_there_are():
-    with pytest.raises(TypeError, match="unknown option 'bugdet'; the options are speedup, anchor"):
+    with pytest.raises(TypeError, match="unknown option 'bugdet'; the options are speedup, targ"):
         Run(SIGMAS, bugdet=8)
 
 

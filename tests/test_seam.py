@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import gc
+import importlib
 import inspect
 import io
 import logging
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from geoshrink import Blocks, Grid, Handle, Plan, accelerate
+from geoshrink.report import ADVICE
 from tiny_pipelines import (
     BUDGET,
     EARLY,
@@ -772,29 +774,31 @@ def test_the_progress_bar_and_one_line_say_what_was_done(caplog):
     pipe, kwargs = tiny("FluxPipeline")
     shown = io.StringIO()
     pipe.set_progress_bar_config(disable=False, file=shown, mininterval=0)
-    with caplog.at_level("INFO", logger="geoshrink"), accelerated(pipe, budget=BUDGET):
+    with caplog.at_level("INFO", logger="geoshrink"), accelerated(pipe, budget=BUDGET) as handle:
         call(pipe, kwargs)
     assert f"{BUDGET} exact" in shown.getvalue()
     lines = [r.getMessage() for r in caplog.records if "stages exact" in r.getMessage()]
     assert lines == [
         f"geoshrink: {BUDGET} of {STEPS} stages exact, {STEPS - BUDGET} predicted, "
-        f"{STEPS / BUDGET:.1f}×"
+        f"{STEPS / BUDGET:.1f}×; {reported(handle).estimate}"
     ]
+    assert re.search(r"about \d+ dB to the full run \(\d+ to \d+\)$", lines[0])
 
 
 def test_a_run_that_is_not_to_be_trusted_warns(caplog, monkeypatch):
-    monkeypatch.setattr("geoshrink.report.DOUBTFUL", 1e-9)
+    monkeypatch.setattr(importlib.import_module("geoshrink.quality.estimate"), "MARGIN", 1e9)
     pipe, kwargs = tiny("FluxPipeline")
     with accelerated(pipe, budget=BUDGET) as handle:
         call(pipe, kwargs)
-    assert reported(handle).doubtful and "do not trust this run" in str(reported(handle))
-    assert any("do not trust" in r.getMessage() for r in caplog.records)
+    assert reported(handle).doubtful and ADVICE in str(reported(handle))
+    assert any(ADVICE in r.getMessage() for r in caplog.records)
 
 
 def test_a_pipeline_is_told_at_its_very_end(caplog, monkeypatch):
-    """Reading the self-check waits for the device: nothing of the pipeline may come after it."""
-    monkeypatch.setattr("geoshrink.report.DOUBTFUL", 1e-9)
+    """The estimate waits for the device: nothing of the pipeline may come after it."""
+    monkeypatch.setattr(importlib.import_module("geoshrink.quality.estimate"), "MARGIN", 1e9)
     pipe, kwargs = tiny("FluxPipeline")
+    caplog.clear()  # what transformers says when it is imported
     ends, kind = [], type(pipe)
     plain = kind.maybe_free_model_hooks
     monkeypatch.setattr(

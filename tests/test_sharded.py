@@ -44,7 +44,11 @@ def results(x: torch.Tensor, group: Any) -> dict[str, Any]:
     for name, options in CASES.items():
         end, report = sample(field, x, SIGMAS, BUDGET, group=group, with_report=True, **options)
         numbers = [(s.omega, s.turning, s.error, s.correction) for s in report.stages]
-        found[name] = (end.numpy(), report.queried, numbers)
+        told = (report.estimated_db, report.estimate.direct, report.estimate.energy)
+        found[name] = (end.numpy(), report.queried, [*numbers, told])
+    for db in (15, 30):
+        end, report = sample(field, x, SIGMAS, target_db=db, group=group, with_report=True)
+        found[f"{db} dB"] = (end.numpy(), report.queried, report.estimate.samples)
     wanted = x.clone().requires_grad_()
     end = sample(field, wanted, SIGMAS, BUDGET, group=group, rule="chordal")
     found["gradient"] = torch.autograd.grad(end.square().sum(), wanted)[0].numpy()
@@ -108,6 +112,13 @@ def parts() -> dict[int, list[dict[str, Any]]]:
 @pytest.mark.parametrize("world", [2, 4])
 def test_shards_do_what_one_process_does(parts, world):
     whole, shards = results(noise(), None), parts[world]
+    for name in ("15 dB", "30 dB"):
+        x, anchors, samples = whole[name]
+        joined = np.concatenate([found[name][0] for found in shards], -1)
+        assert abs(joined - x).max() < 1e-5 and 4 <= len(anchors) < STEPS, name
+        for found in shards:
+            assert found[name][1] == anchors and found[name][2] == shards[0][name][2]
+            assert found[name][2] == pytest.approx(samples, abs=1e-3)
     for name in CASES:
         x, anchors, numbers = whole[name]
         joined = np.concatenate([found[name][0] for found in shards], -1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .aim import MEAN, Aim, first_budget
 from .blocks import PER_SAMPLE, Blocks
 from .checks import check_coefficients, check_data_space, check_refine
 from .clock import CLOCKS, Clock
@@ -49,6 +50,8 @@ class Plan:
                   None
     clock         in what ρ, λ and the interpolation are measured: "sigma", or "mesh" for the auto
                   mesh's y
+    aim           the quality that the run holds (aim.py): it goes on with other anchors where it
+                  must; None: the anchors stay
     """
 
     grid: Grid
@@ -61,6 +64,7 @@ class Plan:
     refine: int = 1
     correct: Correction | None = None
     clock: str = "sigma"
+    aim: Aim | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "anchors", check_anchors(self.anchors, self.grid))
@@ -87,6 +91,7 @@ class Plan:
             raise ValueError(f"mesh says in words how the anchors were found, got {self.mesh!r}")
         object.__setattr__(self, "correct", Correction.of(self.correct))
         check_clock(self.clock, self.grid)
+        object.__setattr__(self, "aim", Aim.of(self.aim))
 
     @classmethod
     def of(
@@ -95,6 +100,9 @@ class Plan:
         budget: int | None = None,
         *,
         speedup: float | None = None,
+        target_db: float | None = None,
+        most: int | None = None,
+        judge: str = MEAN,
         anchors: str | Sequence[int] | None = None,
         rule: Rule | str | Sequence[Rule | str] | None = None,
         space: str = "output",
@@ -114,10 +122,15 @@ class Plan:
         >>> Plan.of([1 - i / 50 for i in range(51)], 10, anchors="geometric").anchors
         (0, 1, 2, 3, 6, 9, 14, 21, 32, 49)
 
-        How many stages are queried; without any of these three, every stage:
+        How many stages are queried; without any of these four, every stage:
 
         budget        this many
         speedup       the number of stages divided by this, but at least 4
+        target_db     as many as the run turns out to need to come this close to the full run, in
+                      dB of the full run's energy over the error's (docs/quality.md); with it
+                      most    calls at most
+                      judge   "mean": the mean over the samples of a batch is to reach it; "worst":
+                              every sample. One decision is made for the whole batch
         anchors       these, as stage numbers; or the name of the mesh that places the budget:
                       "corrected" (the default, for corrected cells), "auto" (for others), "sigma",
                       "geometric" (the paper's), "uniform", or one that you registered
@@ -169,10 +182,21 @@ class Plan:
         free = anchors is None
         if free:
             anchors = default_mesh(Correction.of(correct) is not None, hold)
+        aim = None
+        if target_db is not None:
+            check_samples(target_db, blocks)
+            budget, aim = aimed_at(grid, target_db, most, judge, anchors, (budget, speedup), refine)
+        elif most is not None or judge != MEAN:
+            raise ValueError(
+                f"most={most!r} and judge={judge!r} go with target_db: give the dB to reach, or a "
+                "budget alone"
+            )
         chosen, mesh = choose_anchors(grid, budget, speedup, anchors, hold)
         if ours and mesh == "auto":
             mesh += " (cells are not corrected: the noise levels of another σ-grid are unknown)"
-        correction = usual(len(chosen)) if free and correct is True else Correction.of(correct)
+        own = free and correct is True
+        correction = usual(len(chosen)) if own else Correction.of(correct)
+        aim = None if aim is None else replace(aim, usual=own)
         if len(chosen) == grid.steps and refine == 1:
             correction = None  # there is no cell
         if clock is None:
@@ -192,6 +216,7 @@ class Plan:
             refine,
             correction,
             clock,
+            aim,
         )
 
     @property
@@ -345,6 +370,7 @@ class Plan:
         how += f", refined {self.refine} times" if self.refine > 1 else ""
         how += f", corrected ({self.correct})" if self.correct is not None else ""
         how += ", clock: mesh" if self.clock == "mesh" else ""
+        how += f", to hold {self.aim}" if self.aim is not None else ""
         return f"{self.budget} of {self.steps} stages ({how})"
 
 
@@ -388,6 +414,44 @@ def given_plan(plan: Any, others: Mapping[str, Any] | None = None, sigmas: Any =
 def default_mesh(corrected: bool, hold: bool) -> str:
     """The mesh where none is named. Those of linear prediction are not for holding."""
     return "sigma" if hold else "corrected" if corrected else "auto"
+
+
+def aimed_at(
+    grid: Grid,
+    db: float,
+    most: int | None,
+    judge: str,
+    anchors: Any,
+    others: Sequence[Any],
+    refine: int,
+) -> tuple[int, Aim]:
+    """(the budget to begin with, the aim)."""
+    if any(other is not None for other in others):
+        given = next(other for other in others if other is not None)
+        raise ValueError(
+            f"target_db={db!r} finds the number of calls itself: leave out budget or speedup "
+            f"({given!r}); most={given!r} would cap it"
+        )
+    if not isinstance(anchors, str):
+        raise ValueError(f"target_db={db!r} places the anchors itself: leave out {anchors!r}")
+    if refine > 1:
+        raise ValueError(
+            f"target_db={db!r} is a distance to the full run; target='flow' and refine={refine} "
+            "aim at the exact flow: give a budget there"
+        )
+    check_levels(grid, f"target_db={db!r}")
+    aim = Aim(db, most, judge, anchors)
+    least = min(grid.steps, max(4, 1 + len(grid.regimes)))
+    if aim.most is not None and aim.most < least:
+        raise ValueError(f"most={most} is too few: a run needs at least {least} calls")
+    return min(first_budget(aim.db, grid.steps, least), aim.most or grid.steps), aim
+
+
+def check_samples(db: float, blocks: Blocks | None) -> None:
+    if blocks is not None and 0 not in blocks.dims:
+        raise ValueError(
+            f"target_db={db!r} is judged sample by sample: blocks={blocks} must keep axis 0 apart"
+        )
 
 
 def knows_noise(grid: Grid) -> bool:

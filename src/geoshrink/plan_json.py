@@ -15,7 +15,11 @@ VERSION = 1
 Made = TypeVar("Made")
 
 
-LATER = {"correct": None, "clock": "sigma"}  # left out as long as they are these: older readers
+LATER = {
+    "correct": None,
+    "clock": "sigma",
+    "aim": None,
+}  # left out as long as they are these: older readers
 
 
 def encoded(plan: Any) -> dict[str, Any]:

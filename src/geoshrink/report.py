@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from .history import Record, on_host
 from .meshes import retention_floor
+from .quality.estimate import UNKNOWN, Estimate, estimate
 
 NOT_FINITE = "the model's output was not finite: its history restarts"
-DOUBTFUL = 0.4
-ADVICE = "do not trust this run; give it a larger budget or less guidance"
+ADVICE = "fewer steps may do as well; compare them, or give it a larger budget or less guidance"
 ADVICE_BLIND = "do not trust this run; give it a mask that shows some of every sample, or none"
 
 
@@ -53,6 +53,7 @@ class Report:
                 sample(), but that counts Heun's calls of velocity
     blind       how many samples the mask hides altogether: nothing is known of them
     floor       the least ω of a stage with an innovation, where the rules promise one
+    estimate    about how far the result is from the full run, or why that is not known
     """
 
     plan: str
@@ -67,6 +68,7 @@ class Report:
     regimes: tuple[int, ...] = ()
     forwards: int | None = None
     blind: int = 0
+    estimate: Estimate = UNKNOWN
 
     @classmethod
     def of(cls, record: Record) -> Report:
@@ -91,6 +93,7 @@ class Report:
             floor=plan.floor if plan.keeps_floor else None,
             regimes=plan.grid.regimes,
             blind=blind,
+            estimate=estimate(record),
         )
 
     @property
@@ -108,10 +111,17 @@ class Report:
         return late_errors((s.slot, s.error) for s in self.stages)
 
     @property
-    def doubtful(self) -> bool:
-        """Whether the predictions were too far off at the anchors for the result to be trusted.
+    def estimated_db(self) -> float | None:
+        """About how far the result is from the full run, 10·log10(‖full run‖²/‖error‖²) in what the
+        solver sees, mean over samples; infinite if every stage was queried, None if it is not
+        known. `estimate` has the band, each sample, and why.
+        """
+        return self.estimate.db
 
-        On the fruit model runs above this limit are mostly below 25 dB (benchmarks/selfcheck.md).
+    @property
+    def doubtful(self) -> bool:
+        """Whether the result is not to be trusted: direct step reduction with as many calls is
+        expected to be as close to the full run, or something was not finite or hidden.
         """
         return self.doubt is not None
 
@@ -119,11 +129,10 @@ class Report:
     def doubt(self) -> str | None:
         """Why the result is not to be trusted, and what to do."""
         if self.blind:
-            return f"self-check unknown: {ADVICE_BLIND}"
+            return f"quality unknown: {ADVICE_BLIND}"
         if self.predicted and any(why == NOT_FINITE for _, why in self.reasons):
             return "an output was not finite: look at the model before the budget"
-        check = self.self_check
-        return f"self-check {check:.0%} on average: {ADVICE}" if is_doubtful(check) else None
+        return f"{self.estimate.doubt}: {ADVICE}" if self.estimate.doubt else None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -145,7 +154,7 @@ class Report:
             promised = f" (floor {retention_floor(self.certificate):.3f})" if facts else ""
             facts.append(f"Γ̂ in stage index {self.certificate:.2f}{promised}")
         facts.append(f"{size(self.bytes_held)} held")
-        lines = [self.summary(), f"plan: {self.plan}"]
+        lines = [self.summary(), str(self.estimate), f"plan: {self.plan}"]
         if self.regimes:
             spans = pairwise((0, *self.regimes, self.steps))
             lines.append("regimes: stages " + ", ".join(f"{a}–{b - 1}" for a, b in spans))
@@ -171,10 +180,6 @@ def self_check(record: Record) -> float | None:
     """What the report would say, from the errors alone."""
     rows = (enumerate(row) for row in record.errors.values())
     return late_errors((slot, mean(error)) for row in rows for slot, error in row)
-
-
-def is_doubtful(check: float | None) -> TypeGuard[float]:
-    return check is not None and check > DOUBTFUL
 
 
 def late_errors(errors: Iterable[tuple[int, float | None]]) -> float | None:

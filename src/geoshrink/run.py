@@ -25,11 +25,15 @@ from .history import (
 )
 from .outputs import flatten, keys_of, structure
 from .plan import Plan, given_plan
+from .quality import Goal
+from .quality.estimate import NEEDED, Estimate, estimate
 from .report import Report, self_check
 from .solvers import SOLVERS
 from .solvers.response import Path as Place
 from .solvers.response import Response
 from .track import Track
+
+CAPPED = "more calls are expected to be needed"
 
 
 class Run:
@@ -129,6 +133,12 @@ class Run:
             raise ValueError(
                 f"statistics are accumulated in torch.float32 or torch.float64, got {dtype}"
             )
+        if self.plan.aim is not None and reserve:
+            raise ValueError(
+                f"reserve={reserve} and target_db={self.plan.aim.db:g} both decide on further "
+                "queries: give one of them"
+            )
+        self._goal = None if self.plan.aim is None else Goal(self.plan)
         self.mask, self.dtype, self.group = check_mask(mask), dtype, check_group(group)
         self._history = history_of(self.plan, self.mask, dtype, self.group)
         if self.plan.refine > 1:
@@ -158,6 +168,11 @@ class Run:
         return known[2]
 
     @property
+    def estimate(self) -> Estimate:
+        """The report's, without the rest of it. Reads the device, once."""
+        return estimate(on_host(self._record, NEEDED))
+
+    @property
     def self_check(self) -> float | None:
         """The report's, without the rest of it. Reads the device, once."""
         return self_check(on_host(self._record, ["errors"]))
@@ -171,10 +186,14 @@ class Run:
         """Says what solver the outputs go to, so that cells can be corrected.
 
         solver   the name of one of ours, or the response of each slot's solver; None: not known
-        levels   the tracks that say what an output says about the data; default: the plan's own
+        levels   the tracks that say what an output says about the data; default: the plan's own;
+                 () if nobody knows
         why      the reason that stands in the report where the solver is None
         """
         plan, self._why, self._history.corrector = self.plan, None, None
+        tracks = plan.grid.tracks if levels is None else levels
+        known = bool(tracks) and all(track.levels is not None for track in tracks)
+        self._levels = tuple(tracks) if known else ()
         if plan.correct is None or plan.exact:
             return
         try:
@@ -186,6 +205,11 @@ class Run:
     def corrects(self) -> bool:
         """Whether cells are corrected in this run."""
         return self._history.corrector is not None
+
+    @property
+    def levels(self) -> tuple[Track, ...]:
+        """The tracks that say what an output says about the data; () if nobody knows."""
+        return self._levels
 
     @property
     def uncorrected(self) -> str:
@@ -205,7 +229,21 @@ class Run:
         """Another plan of the same grid takes over from here; neither is refined."""
         self.plan = self._history.plan = self._record.plan = plan
         self._history.tables, self._reported = [], None
-        self.know(None)
+        self.know(None, self._levels)
+        self._record.corrects = False
+        if self._goal is not None:
+            seen = self._goal.seen
+            self._goal = None if plan.aim is None else Goal(plan, seen)
+        if self._history.seen:
+            self._history.open_cell()
+
+    def follow(self, plan: Plan) -> None:
+        """Other anchors from here on, on the same grid, with the same solver."""
+        self.plan = self._history.plan = self._record.plan = plan
+        self._history.tables, self._reported = [], None
+        corrector = self._history.corrector
+        if corrector is not None and plan.correct is not None:
+            self._history.corrector = corrector.with_plan(plan)
         if self._history.seen:
             self._history.open_cell()
 
@@ -213,6 +251,8 @@ class Run:
         """Forgets every tensor. The report of the latest run stays until the next one begins."""
         self._history.forget()
         self._reserve.reset()
+        if self._goal is not None:
+            self._goal.sent = None
         self._fresh, self._done = True, False
         self._stage = -1
         self._regime: Hashable = None
@@ -238,10 +278,14 @@ class Run:
         """Whether stage n must be queried, now that the loop has come to it."""
         if n == 0 or self._fresh or (self._done and 0 <= n < self.steps - 1):
             self.reset()
-            self._record, self._fresh = Record(self.plan), False
+            self._begin_plan()
+            self._record = Record(self.plan, self._levels or None, self.corrects)
+            self._fresh = False
             if self._why is not None:
                 self._record.fall_back(0, self._why)
         stage = self.plan.grid.effective.get(n)
+        if stage is not None:
+            self._steer(stage)
         if regime is not None and self._regime is not None and regime != self._regime:
             reason = f"the regime changed from {self._regime!r} to {regime!r}"
             self._record.fall_back(self._number(n), f"{reason}: a regime begins")
@@ -302,6 +346,7 @@ class Run:
             if stage is None and 0 <= n < self.steps:
                 self._fall_back(n, "the stage has zero length and was queried all the same")
             self._record.exact(n if stage is None else stage, on_grid=stage is not None)
+            self._stage = self._stage if stage is None else stage
             self._finish(n)
             return output, memory
         leaves, unflatten = flatten(output)
@@ -326,6 +371,9 @@ class Run:
         if self._history.left is not None:
             self._record.fall_back(stage, f"the cell before is not corrected: {self._history.left}")
         self._record.observed(stage, self._history, errors)
+        self._measure(stage, leaves, x)
+        if self._goal is not None:
+            self._goal.observed(self._record, stage)
         self._stage, self._x_kind = stage, kinds(x)
         self._reserve.observed(self.plan, stage, errors, self._history.skipped(stage))
         if isinstance(self._history, RefinedHistory):
@@ -341,6 +389,42 @@ class Run:
                 memory = [own if m is None else m[1] for own, m in zip(memory, moved)]
         self._finish(n)
         return output, memory
+
+    def _measure(self, stage: int, leaves: list[Tensor], x: Any) -> None:
+        """Writes down how large the data is, which the estimate needs once."""
+        levels = self._levels
+        if x is None and self._goal is not None:
+            raise ValueError(
+                f"target_db={self._goal.aim.db:g} needs the state: run(n, evaluate, x)"
+            )
+        due = self._goal is not None or stage == self.plan.anchors[-1]
+        if x is None or not levels or self.plan.refine > 1 or not due:
+            return
+        try:
+            states = flatten(x)[0]
+        except (TypeError, ValueError):
+            return
+        if len(states) == len(leaves):
+            self._record.sizes[stage] = self._history.data_sizes(stage, leaves, states, levels)
+
+    def _steer(self, stage: int | None = None) -> None:
+        """With an aim: goes on with the anchors that it asks for, once a stage is reached at which
+        the next can be; None: now. Waits for the device.
+        """
+        goal = self._goal
+        if goal is None or goal.sent is None or (stage is not None and stage < goal.due):
+            return
+        plan = goal.decided()
+        if plan is not None:
+            self.follow(plan)
+        if goal.capped and not any(CAPPED in why for _, why in self._record.reasons):
+            self._record.fall_back(goal.seen[-1], f"{goal.aim}: {CAPPED}")
+
+    def _begin_plan(self) -> None:
+        """A new run with an aim begins with the first guess again."""
+        if self._goal is not None:
+            self._goal.reset()
+            self.follow(self._goal.first)
 
     def predict(self, n: int, x: Any = None) -> Any:
         """The predicted output of a skipped stage."""
@@ -361,6 +445,7 @@ class Run:
 
     def leap(self, x: list[Tensor]) -> tuple[int, list[Tensor]]:
         """(next stage, x there): the skipped stages after an anchor by Euler, in one update."""
+        self._steer()
         stages = self._history.skipped(self._stage)
         if stages:
             x = self._history.leap(stages, x)
@@ -416,6 +501,8 @@ class Run:
     def _restart(self, n: int, reason: str) -> None:
         self._record.fall_back(self._number(n), f"{reason}: the history restarts")
         self._history.forget()
+        if self._goal is not None:
+            self._goal.forget()
         self._unflatten = self._structure = None
 
     def _fall_back(self, n: int, reason: str) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor
 from .grid import Track
 from .outputs import flatten, keys_of, structure
 from .plan import Plan
+from .quality.estimate import TWO_OUTPUTS
 from .report import Report
 from .run import Run
 from .solvers import SOLVERS, Heun
@@ -109,8 +110,9 @@ def sample(
         solver=solver,
         **options,
     )
-    if reserve and SOLVERS[solver].evaluations > 1:
-        raise ValueError(f"a reserve needs one evaluation a stage, not {solver!r}")
+    if SOLVERS[solver].evaluations > 1:
+        for what in ["a reserve"] * bool(reserve) + ["target_db"] * (run.plan.aim is not None):
+            raise ValueError(f"{what} needs one evaluation a stage, not {solver!r}")
     loop = Loop if SOLVERS[solver].evaluations == 1 else HeunLoop
     sampler = loop(velocity, x, run, solver, callback, progress)
     result = sampler.go()
@@ -240,7 +242,8 @@ class HeunLoop(Loop):
         reasons = tuple(sorted([*first.reasons, *more]))
         held = first.bytes_held + second.bytes_held
         forwards = first.evaluations + second.evaluations
-        return replace(first, reasons=reasons, bytes_held=held, forwards=forwards)
+        said = TWO_OUTPUTS if first.predicted else first.estimate
+        return replace(first, reasons=reasons, bytes_held=held, forwards=forwards, estimate=said)
 
     def stage(self, n: int) -> None:
         here = self.output(self.run, n, self.x, n)

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..hosts.recording import quiet_host
 from ..page import Media
 from ..plan import METHODS
 from .compared import Compared, Outcome
+from .ends import End, distance
 from .inputs import Settings, check_out
 from .kinds import Made, Scores
 from .outcomes import DIRECT, FORMS, FULL, GEOSHRINK, PAPER, Cost, label_of, progress_bar
@@ -86,6 +88,7 @@ def measure(
         options = {"speedup": 1}
     with (
         Watch(seen, tick) as watch,  # left last: the seam stands outside it
+        End(loaded.host) as end,
         accelerate(loaded.host, **options) if options else nullcontext() as handle,
     ):
         torch.manual_seed(seed)  # some hosts draw from the global generator
@@ -98,7 +101,7 @@ def measure(
         counts = [r.evaluations if r.forwards is None else r.forwards for r in reports]
         share, calls = None, sum(counts)
         tick(calls)
-    return output, Cost(seconds, share, calls, reports if accelerated else ())
+    return output, Cost(seconds, share, calls, reports if accelerated else (), end.state)
 
 
 class Bench:
@@ -130,7 +133,7 @@ class Bench:
 
     def run_prompt(self, prompt: str | None) -> None:
         """The full run first: the others are scored against it at once."""
-        reference, names = None, []
+        reference, full, names = None, None, []
         for method, budget in self.methods:
             made, cost = self.make(prompt, method, budget)
             self.bar.total += cost.calls - round(self.rate * budget)
@@ -139,12 +142,13 @@ class Bench:
                     raise ValueError(
                         f"the full run's {made.noun} is empty or not finite: try another --dtype"
                     )
-                reference = made
+                reference, full = made, cost.end
                 names = distinct(prompt or "sample", len(reference), self.subjects)
                 self.subjects += names
             label = label_of(method, budget)
             for i, name in enumerate(names):
                 self.media[name, label] = made.medium(i, f"{name}, {label}", reference)
+            cost = replace(cost, end=distance(cost.end, full))
             scored = cost, self.score(made, reference, label)
             self.runs.setdefault((method, budget), []).append(scored)
 

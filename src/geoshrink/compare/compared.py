@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..page import Column, Media, Page, Table
-from ..report import ADVICE
 from . import outcomes as shared
+from .ends import ESTIMATED, TRUE, estimated
 from .inputs import Settings
 from .kinds import Made, Scores
 from .outcomes import DIRECT, FULL, GEOSHRINK, Cost, middle
@@ -19,10 +19,12 @@ class Outcome(shared.Outcome):
     """One method at one budget over all prompts: means of its costs, scores of each sample.
 
     scores   of each metric, of each sample
+    ends     how far off the solver ended, in dB of the full run's energy; None if nobody knows
     """
 
     share: float | None
     scores: tuple[tuple[float, ...], ...]
+    ends: float | None = None
 
     @classmethod
     def of(cls, method: str, budget: int, runs: Sequence[tuple[Cost, Scores]]) -> Outcome:
@@ -36,6 +38,7 @@ class Outcome(shared.Outcome):
             tuple(report for cost in costs for report in cost.reports),
             None if None in shares else mean(shares),
             tuple(tuple(value for part in parts for value in part) for parts in zip(*scores)),
+            None if any(cost.end is None for cost in costs) else mean([c.end for c in costs]),
         )
 
     @property
@@ -76,15 +79,15 @@ class Compared:
         """Runs that were not accelerated, or are not to be trusted, or did not cost the same."""
         lines = [*self.skipped]
         for o in self.outcomes:
-            doubtful = [r.self_check or 0 for r in o.reports if r.doubtful]
+            doubts = dict.fromkeys(r.doubt for r in o.reports if r.doubt)
             extra = {why for r in o.reports if r.extra for _, why in r.reasons}
             if o.not_accelerated is not None:
                 lines.append(f"{o.label} was not accelerated: {o.not_accelerated}.")
             elif extra:
                 lines.append(f"{o.label} queried more than planned: {'; '.join(sorted(extra))}.")
-            if doubtful:
-                where = f"in {len(doubtful)} of {len(o.reports)} runs"
-                lines.append(f"{o.label}: self-check {max(doubtful):.0%} {where}: {ADVICE}.")
+            if doubts:
+                where = f"in {sum(r.doubtful for r in o.reports)} of {len(o.reports)} runs"
+                lines.append(f"{o.label}, {where}: {next(iter(doubts))}.")
         calls = {(o.method, o.budget): o.calls for o in self.outcomes if not o.not_accelerated}
         idle = self.loaded.way.idle
         if idle:
@@ -117,6 +120,13 @@ class Compared:
             )
             shares = {o.label: 100 * (o.share or 0) for o in self.outcomes}
             more = [(Column("denoiser", "%", digits=0), shares)]
+        told = {o.label: estimated(o.reports) for o in self.outcomes}
+        if any(db is not None for db in told.values()):
+            caption += (
+                " Estimated is what each run says of itself, in dB to the full run, in what the "
+                "solver sees; beside it what that really is."
+            )
+            more = [(ESTIMATED, told), (TRUE, {o.label: o.ends for o in self.outcomes}), *more]
         return shared.results(
             self.outcomes,
             {o.label: o.means for o in self.outcomes},

@@ -24,12 +24,14 @@ class Cost:
     """What one call took, and the reports of its runs where it was accelerated.
 
     share   of the seconds that were spent in the denoisers; None where they are not seen
+    end     where the solver ended, to be compared with the full run's; then how far off, in dB
     """
 
     seconds: float
     share: float | None
     calls: int
     reports: tuple[Report, ...]
+    end: Any = None
 
 
 @dataclass(frozen=True)

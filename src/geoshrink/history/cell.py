@@ -17,6 +17,7 @@ from ..plan import Plan, source_of
 from ..rules import Rule
 from ..rules.retention import Statistics, retention, shared_retention, turning
 from ..tracing import bare
+from ..track import Track
 from .correction import Closing, Corrector
 from .masks import fit_masks
 from .slot import Slot, kind_of
@@ -94,6 +95,19 @@ class History:
         self.predicted, self.uncorrected = [], None
         self.open_cell()
         return errors if len(self.seen) > 1 else None  # type: ignore[return-value]
+
+    def data_sizes(
+        self, stage: int, leaves: Sequence[Tensor], x: Sequence[Tensor], levels: Sequence[Track]
+    ) -> list[Tensor | None]:
+        """‖x̂₀‖² of the samples of every slot, and of how many coordinates; None where x is not of
+        its shape.
+        """
+        found: list[Tensor | None] = []
+        for i, (slot, output, state) in enumerate(zip(self.slots, leaves, x)):
+            track = levels[i if len(levels) > 1 else 0]
+            alike = state.shape == output.shape and state.device == output.device
+            found.append(slot.data_size(track, stage, output, state) if alike else None)
+        return found
 
     def take_moved(self) -> list[Any]:
         """(output, state) of every slot after the correction, None where there was none: once."""
@@ -209,8 +223,10 @@ class History:
                     omega[n - self.cell.start] = given[n]  # type: ignore[index]
 
     def table(self, i: int) -> Tensor:
-        """ρ and λ of the open cell, (2, stages). As planned, it is a slice of one upload."""
-        if self.plan.sources[self.cell.start] == self.source:
+        """ρ and λ of the open cell, (2, stages). As planned, it is a slice of one upload; a plan
+        with an aim may change at every anchor.
+        """
+        if self.plan.aim is None and self.plan.sources[self.cell.start] == self.source:
             return self.planned(i)[:2, self.cell.start : self.cell.stop]
         clock, source = self.plan.clock_of(i), self.source
         return self.upload(

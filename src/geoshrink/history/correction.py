@@ -116,6 +116,10 @@ class Corrector:
         self.plan, self.options, self.responses = plan, plan.correct, list(responses)
         self.levels = list(plan.grid.tracks if levels is None else levels)
 
+    def with_plan(self, plan: Plan) -> Corrector:
+        """The same for other anchors."""
+        return Corrector(plan, self.responses, self.levels)
+
     def response(self, slot: int) -> Response:
         return self.responses[slot if len(self.responses) > 1 else 0]
 
@@ -162,7 +166,8 @@ class Corrector:
     ) -> Tensor:
         """The Closing's table; as planned, it is a slice of one upload."""
         k, end = cell.start - 1, cell.stop
-        if (k, end) not in zip(self.plan.anchors, self.plan.anchors[1:]):
+        planned = self.plan.aim is None
+        if not planned or (k, end) not in zip(self.plan.anchors, self.plan.anchors[1:]):
             rows = [[*row, own] for row, own in zip(weights, a)]
             return upload(torch.tensor(rows, dtype=torch.float64, device="cpu"), device)
         make = planned_table if device.type == "cuda" else planned_table.__wrapped__

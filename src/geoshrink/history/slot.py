@@ -55,6 +55,7 @@ class Slot:
         self.kind: tuple | None = None
         self.moved: Any = None  # (the output, the state) that the solver goes on with
         self.correction: Tensor | None = None  # how far the state was moved, relative to ‖z_k‖
+        self.evaluated: Statistics | None = None  # of the latest output, before it was moved
 
     @property
     def bytes(self) -> int:
@@ -80,7 +81,7 @@ class Slot:
         moved to.
         """
         kernels, self.kind = self.kernels(output, omega), kind_of(output)
-        self.moved, self.correction = None, None
+        self.moved, self.correction, self.evaluated = None, None, None
         quick = self.z is not None and kernels is not None
         if quick and (closing is None or self.fuses(output, closing, state)):
             output = output.detach().contiguous()
@@ -111,6 +112,7 @@ class Slot:
         usable = self.blocks.spread(finite, dz)
         if self.mask is not None:  # S has not seen all of Δz
             usable = usable & dz.isfinite()
+        self.evaluated = stats
         if closing is not None:
             factor, d2 = closing.factor(stats, sums["size"], omega)
             self.correction = told(factor, d2, sums["size"])
@@ -130,7 +132,7 @@ class Slot:
         the jump between them is no innovation.
         """
         kernels, self.kind = self.kernels(output), kind_of(output)
-        self.moved, self.correction, self.finite = None, None, None
+        self.moved, self.correction, self.evaluated, self.finite = None, None, None, None
         self.exact = bare(ends_of(output).isfinite())
         z = self.encode(n, output, x)
         self.z = z if kernels is None else z.contiguous()
@@ -195,8 +197,11 @@ class Slot:
         held = output, self.z, self.dz, omega, before, wide, self.reduce
         if closing is None:
             found = kernels.anchor(*held)
+            self.evaluated = found.stats
         else:
-            found, *self.moved, self.correction = kernels.close(*held, closing, state)
+            found, *self.moved, self.correction, self.evaluated = kernels.close(
+                *held, closing, state
+            )
         self.stats, self.finite, self.exact = found.stats, found.usable, found.finite
         return found.error
 
@@ -241,6 +246,21 @@ class Slot:
             return z
         a, b = self.track.data_map(n)
         return (z - a * x) / b if b else torch.zeros_like(z)
+
+    def data_size(self, track: Track, n: int, output: Tensor, x: Tensor) -> Tensor:
+        """‖x̂₀‖² of each sample, over the mask, and how many coordinates that are: (2, samples).
+
+        track   what the output says about the data
+        """
+        a, b = track.data_map(n)
+        with torch.no_grad():
+            data = a * x.detach() + b * output.detach()
+            size = dot(data, data, PER_SAMPLE, self.mask, self.dtype)
+            seen = torch.full_like(size, output.shape[1:].numel())
+            if self.mask is not None:
+                seen = PER_SAMPLE.sum(self.mask.expand(output.shape)).to(size.dtype)
+            found = [size, seen] if self.reduce is None else self.reduce([size, seen])
+            return bare(torch.stack(list(found)))
 
     def error_sums(self, predicted: Tensor, output: Tensor) -> list[Tensor]:
         """‖v̂ − v‖² and ‖v‖² of each sample, over the mask."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..run import Run
 from ..solvers.response import store
 from .options import wants_correction
-from .responses import is_plain_euler, memory_of, solver_of
+from .responses import is_plain_euler, levels_of, memory_of, solver_of
 from .scheduling import first_index
 from .steering import Mark, mark
 
@@ -42,15 +42,22 @@ class Correcting:
     ) -> None:
         """Tells a run what its scheduler does with the outputs; `more` is what step is given."""
         before = self.before.pop(id(scheduler), "it had begun before it was seen")
-        if run.plan.correct is None or run.plan.exact:
+        if run.plan.exact:
+            return
+        start = first_index(scheduler, timestep, run.plan.grid.given)
+        try:
+            levels = [levels_of(scheduler, run.plan, start)]
+        except ValueError:
+            levels = []
+        if run.plan.correct is None:
+            run.know(None, levels)
             return
         try:
             if order > 1:
                 raise ValueError(f"{type(scheduler).__name__} takes two outputs a stage")
-            start = first_index(scheduler, timestep, run.plan.grid.given)
             run.know(*solver_of(scheduler, before, run.plan, start, more))
         except ValueError as error:
-            run.know(None, why=str(error))
+            run.know(None, levels, str(error))
 
     def check(self, key: Key, run: Run, x: Any) -> str | None:
         """A cell in which somebody changed the state is not corrected: why, or None."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from ..planning import Profile
-from ..report import ADVICE, Report, is_doubtful
+from ..report import ADVICE, Report
 from ..run import Run
 
 KEPT = 32  # reports
@@ -76,18 +76,19 @@ class Handle:
 def tell(run: Run, report: Callable[[], Report | None], notes: Sequence[tuple[int, str]]) -> None:
     """One line says what was done, and a warning if it is not to be trusted.
 
-    Reading the self-check waits for the device.
+    Estimating how far it is from the full run waits for the device.
     """
-    check = run.self_check
+    doubt = run.estimate.doubt
     if logger.isEnabledFor(logging.INFO):  # else nobody reads it here, and it takes its time
         done = report()
         assert done is not None
         faster = f", {done.steps / max(1, done.evaluations):.1f}×"
-        logger.info("geoshrink: %s%s", done.summary(), faster if done.predicted else "")
+        faster = f"{faster}; {done.estimate}" if done.predicted else ""
+        logger.info("geoshrink: %s%s", done.summary(), faster)
         for _, reason in notes:
             logger.info("geoshrink: %s", reason)
-    if is_doubtful(check):
-        logger.warning("geoshrink: self-check %.0f%%: %s", 100 * check, ADVICE)
+    if doubt:
+        logger.warning("geoshrink: %s: %s", doubt, ADVICE)
 
 
 def announced(report: Report) -> Report:

@@ -16,11 +16,12 @@ from dataclasses import replace
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..grid import Grid
 from ..outputs import flatten
 from ..plan import Plan
+from ..quality.estimate import TWO_OUTPUTS
 from ..report import Report
 from ..run import Run
 from .caches import check_hooks
@@ -71,6 +72,7 @@ class Loop:
         self.queried: list[int] = []
         self.notes: list[tuple[int, str]] = []
         self.forced = False
+        self.paints = False  # the solver works on pictures' pixels
         self.finished = self.told = False
 
     @property
@@ -168,8 +170,19 @@ class Loop:
             self.switched = True
         self.turned = []
         self.regime += self.switched
-        wanted = [run.queries(self.stage, regime=self.regime) for run in self.runs.values()]
+        lead, *others = self.runs.values()
+        wanted = [lead.queries(self.stage, regime=self.regime)]
+        self.keep_up(lead, others)
+        wanted += [run.queries(self.stage, regime=self.regime) for run in others]
         return not any(wanted) and not self.forced
+
+    def keep_up(self, lead: Run, others: list[Run]) -> None:
+        """The first run may hold a quality, and go on with other anchors: so do the others."""
+        for run in others if lead.plan.aim is not None else ():
+            if run.plan.anchors != lead.plan.anchors:
+                anchors, rules = lead.plan.anchors, lead.plan.rules
+                correct = lead.plan.correct if run.plan.correct is not None else None
+                run.follow(replace(run.plan, anchors=anchors, rules=rules, correct=correct))
 
     def asynchronous(self) -> bool:
         """Whether some of several copied schedulers did not step in the first stage."""
@@ -284,6 +297,12 @@ class Loop:
             run = self.uncorrected(run, scheduler)
         run.queries(self.stage, regime=self.regime)
         try:
+            if run.plan.aim is not None and not run.levels:
+                name = type(scheduler).__name__
+                raise ValueError(
+                    f"target_db={run.plan.aim.db:g} needs to know the noise levels of {name}, and "
+                    "geoshrink does not: give it a budget"
+                )
             for leaf in flatten(output)[0]:
                 run.plan.blocks.sum(leaf.new_empty(leaf.shape, device="meta"))
             received = run.observe(self.stage, output, x)
@@ -292,14 +311,22 @@ class Loop:
             run = Run(Plan.of(run.plan.grid))
             run.queries(self.stage, regime=self.regime)
             received = run.observe(self.stage, output, x)
+        self.paints = self.paints or (not self.runs and self.makes_pixels(x))
         self.runs[key] = run
         return received
+
+    def makes_pixels(self, x: Any) -> bool:
+        """Whether x is a batch of pictures in grey or colour, and nothing decodes them."""
+        host = self.host()
+        parts = {} if host is None else self.seam.reader.parts(host)
+        decoders = [p for p in parts.values() if isinstance(p, nn.Module) and hasattr(p, "decode")]
+        return not decoders and isinstance(x, Tensor) and x.ndim == 4 and x.shape[1] in (1, 3)
 
     def make_run(self, scheduler: Any, timestep: Any) -> Run:
         """The first scheduler that steps decides the plan; the others follow its anchors."""
         if any(known == id(scheduler) for known, _ in self.runs):
             first = next(r for (known, _), r in self.runs.items() if known == id(scheduler))
-            return Run(first.plan)
+            return Run(replace(first.plan, aim=None))
         order = max(1, getattr(scheduler, "order", 1))
         host = self.host() if self.counted else None
         grid, reason = self.seam.reader.grid_of(scheduler, host, order, timestep)
@@ -317,7 +344,9 @@ class Loop:
         if plan is None:
             return run
         self.plan = plan
-        return Run(plan)
+        plain = Run(plan)
+        plain.know(None, run.levels)
+        return plain
 
     def give_up(self, run: Run, scheduler: Any, why: str) -> None:
         """The state is changed behind the first step, and so it will be behind the others (a host
@@ -347,7 +376,7 @@ class Loop:
         if self.plan.exact or self.forced:
             return Plan.of(grid)
         try:
-            return replace(self.plan, grid=grid)
+            return replace(self.plan, grid=grid, aim=None)
         except ValueError as error:
             self.force(warn(error))
             return Plan.of(grid)
@@ -387,8 +416,12 @@ class Loop:
         reasons = {(number.get(n, n), reason) for n, reason in notes}
         reasons |= {reason for report in reports for reason in report.reasons}
         held = sum(report.bytes_held for report in reports) + self.memory.bytes
+        estimate = reports[0].estimate
+        if self.order > 1 and reports[0].predicted:
+            estimate = TWO_OUTPUTS
         return replace(
             reports[0],
+            estimate=estimate.of_pixels() if self.paints else estimate,
             queried=tuple(number[n] for n in asked),
             extra=tuple(number.get(n, n) for n in self.queried if n not in asked),
             reasons=tuple(sorted(reasons)),

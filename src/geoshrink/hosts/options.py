@@ -18,9 +18,10 @@ from .scheduling import FEW_STEPS, is_euler, knows_data, prediction_of
 logger = logging.getLogger("geoshrink")
 DEFAULT_SPEEDUP = 3.0
 OPTIONS = (
-    "budget", "speedup", "plan", "anchors", "rule", "space", "blocks", "coefficients", "target",
-    "refine", "correct", "clock",
+    "budget", "speedup", "target_db", "most", "judge", "plan", "anchors", "rule", "space", "blocks",
+    "coefficients", "target", "refine", "correct", "clock",
 )  # fmt: skip
+COUNTED = ("budget", "speedup", "target_db")  # what says how many calls
 
 
 def check_options(
@@ -36,9 +37,8 @@ def check_options(
         options = {"plan": given_plan(options["plan"], {**options, "plan": None})}
         check_schedulers(options, schedulers)
         return options
-    if not {"budget", "speedup"} & set(options) and not isinstance(
-        options.get("anchors"), (tuple, list)
-    ):
+    own = isinstance(options.get("anchors"), (tuple, list))
+    if not own and all(options.get(name) is None for name in COUNTED):
         options = {**options, "speedup": DEFAULT_SPEEDUP}
     if "reserve" in options:
         raise TypeError(

@@ -173,6 +173,8 @@ def close_kernel(
     tl.store(found + 3 * samples + sample, tl.sqrt(tl.where(E > 0, E / V, E)).to(narrow))
     size = tl.sqrt(tl.where(Z > 0, Z, 1.0))
     tl.store(found + 4 * samples + sample, (f * tl.sqrt(d2) / size).to(narrow))
+    tl.store(found + 5 * samples + sample, S.to(narrow))
+    tl.store(found + 6 * samples + sample, D.to(narrow))
     tl.store(flags + sample, usable.to(tl.uint8))
     tl.store(flags + samples + sample, (N == 0).to(tl.uint8))
     for i in tl.static_range(SIZE):
@@ -352,14 +354,14 @@ def close(
     reduce: Callable[[Tensor], Tensor] | None,
     closing: Closing,
     state: Sequence[Tensor | None],
-) -> tuple[Anchor, Tensor, list[Tensor | None], Tensor]:
+) -> tuple[Anchor, Tensor, list[Tensor | None], Tensor, Statistics]:
     """anchor() for a cell that is put right: (what it finds, what the solver receives, the solver's
-    state, how far x was moved). z and Δz change in place.
+    state, how far x was moved, S, P, D before that). z and Δz change in place.
     """
     samples, size = len(v), v[0].numel()
     first, count = before is None, len(closing.a)
     held = first or closing.omega is None
-    found = torch.empty(5, samples, dtype=wide, device=v.device)
+    found = torch.empty(7, samples, dtype=wide, device=v.device)
     flags = torch.empty(2, samples, dtype=torch.uint8, device=v.device)
     weights = torch.empty(count, 2, samples, dtype=wide, device=v.device)
     stages = closing.table.shape[1] - 1
@@ -385,9 +387,10 @@ def close(
                 FIRST=held, STATE=t is not None, LAST=i == 0, WIDE=WIDE[wide], BLOCK=BLOCK,
                 **LAUNCH,
             )  # fmt: skip
-    S, P, D, error, correction = found.unbind()
+    S, P, D, error, correction, S0, D0 = found.unbind()
     usable, finite = flags.view(torch.bool).unbind()
-    return Anchor(Statistics(S, P, D), usable, error, finite), out, moved, correction
+    anchor = Anchor(Statistics(S, P, D), usable, error, finite)
+    return anchor, out, moved, correction, Statistics(S0, P, D0)
 
 
 def retains(rule: Rule, stats: Statistics) -> bool:

@@ -1,0 +1,56 @@
+"""Where a run ended, in what its solver sees: the truth beside the estimate of a report."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..hosts.hooks import Hooks
+from ..page import Column
+from ..report import Report
+
+ESTIMATED = Column("estimated", "dB", digits=0)
+TRUE = Column("in the solver", "dB", digits=0)
+
+
+class End:
+    """The state after the last step of a host's scheduler; None where it has none."""
+
+    def __init__(self, host: Any):
+        self.scheduler, self.state, self._hooks = getattr(host, "scheduler", None), None, Hooks()
+
+    def __enter__(self) -> End:
+        if callable(getattr(self.scheduler, "step", None)):
+            self._hooks.place(self.scheduler, "step", self._on_step)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._hooks.lift()
+
+    def _on_step(self, scheduler: Any, call: Callable, args: tuple, kwargs: dict) -> Any:
+        result = call(*args, **kwargs)
+        first = result[0] if isinstance(result, tuple) else getattr(result, "prev_sample", None)
+        self.state: Tensor | None = first if isinstance(first, Tensor) else None
+        return result
+
+
+def distance(state: Tensor | None, full: Tensor | None) -> float | None:
+    """10·log10(‖full‖²/‖state − full‖²), mean over samples; None where they cannot be compared."""
+    if state is None or full is None or state.shape != full.shape:
+        return None
+    with torch.no_grad():
+        wide, goal = state.double().flatten(1).cpu(), full.double().flatten(1).cpu()
+        ratio = (wide - goal).square().sum(1) / goal.square().sum(1)
+    found = float(-10 * ratio.clamp(min=1e-30).log10().mean())
+    return found if ratio.isfinite().all() and found < 250 else None
+
+
+def estimated(reports: Sequence[Report]) -> float | None:
+    """The mean over reports; None where some do not know, or were exact."""
+    found = [report.estimated_db for report in reports]
+    known = [db for db in found if db is not None and db < 250]
+    return statistics.mean(known) if known and len(known) == len(found) else None
