@@ -27,8 +27,12 @@ compare knows hosts, hosts know planning, planning knows the core.
 solver loop ──► Run(plan) ──┬─ anchor:  v = model(x)  → observe(n, v)   keeps v¹ and Δv
                             └─ skipped: v = predict(n) = v¹ + ω_n·Δv    waits for no device
                                       │
-                                    Report          what was queried, ω, turning, why it fell back
+                                    Report          what was queried, ω, turning, why it fell back,
+                                                    quality/: about how far it is from the full run
 ```
+
+With a quality in place of a budget (`aim.py`, part of the plan) quality/ also decides, at every
+anchor, with which anchors the run goes on.
 
 Beside them: `tests/` and `bench/tests/` (their support/ has what tests share: the oracle, which is
 an independent float64 reimplementation of the paper, toys, tiny pipelines), `benchmarks/` (scripts

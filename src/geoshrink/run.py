@@ -45,7 +45,8 @@ class Run:
             x = x + (sigmas[n + 1] - sigmas[n]) * v
         print(run.report)
 
-    `x` is needed only with space="data". Stage 0 starts a new run. What the plan did not foresee (a
+    `x` is needed with space="data" and with target_db, and for the report's estimate of the
+    distance to the full run. Stage 0 starts a new run. What the plan did not foresee (a
     stage off the grid, a changed shape, another `regime`) runs the model, restarts the history
     where it must, and is counted and reported.
 
@@ -69,6 +70,10 @@ class Run:
     How the plan is made, where none is given (as in Plan.of):
 
     speedup       in place of a budget: the number of stages divided by this, but at least 4
+    target_db     in place of a budget: as many calls as the run turns out to need to come this
+                  close to the full run, in dB (docs/quality.md); one decision for the whole batch
+    most          with target_db: calls at most
+    judge         with target_db: "mean" of the samples of a batch, or "worst"
     anchors       the stages to query; or the mesh that places the budget: "corrected" (the default,
                   where cells are corrected), "auto" (where they are not), "sigma", "geometric" (the
                   paper's), "uniform", or one that you registered

@@ -70,6 +70,10 @@ def sample(
     How the plan is made, where none is given (as in Plan.of):
 
     speedup       in place of a budget: the number of stages divided by this, but at least 4
+    target_db     in place of a budget: as many calls as the run turns out to need to come this
+                  close to the full run, in dB (docs/quality.md); one decision for the whole batch
+    most          with target_db: calls at most
+    judge         with target_db: "mean" of the samples of a batch, or "worst"
     anchors       the stages to query; or the mesh that places the budget: "corrected" (the default,
                   where cells are corrected), "auto" (where they are not), "sigma", "geometric" (the
                   paper's), "uniform", or one that you registered

@@ -73,12 +73,19 @@ class Handle:
         self.remove()
 
 
-def tell(run: Run, report: Callable[[], Report | None], notes: Sequence[tuple[int, str]]) -> None:
-    """One line says what was done, and a warning if it is not to be trusted.
+def tell(
+    run: Run,
+    report: Callable[[], Report | None],
+    notes: Sequence[tuple[int, str]],
+    warned: bool = False,
+) -> bool:
+    """One line says what was done, and a warning if it is doubtful; whether it was ever warned.
+
+    warned   of an earlier run: once is enough, the reports say it of each
 
     Estimating how far it is from the full run waits for the device.
     """
-    doubt = run.estimate.doubt
+    doubt = None if warned else run.estimate.doubt
     if logger.isEnabledFor(logging.INFO):  # else nobody reads it here, and it takes its time
         done = report()
         assert done is not None
@@ -89,6 +96,7 @@ def tell(run: Run, report: Callable[[], Report | None], notes: Sequence[tuple[in
             logger.info("geoshrink: %s", reason)
     if doubt:
         logger.warning("geoshrink: %s: %s", doubt, ADVICE)
+    return warned or doubt is not None
 
 
 def announced(report: Report) -> Report:

@@ -399,7 +399,8 @@ class Loop:
         """
         if not self.told:
             self.told = True
-            tell(next(iter(self.runs.values())), self.report, self.notes)
+            told = next(iter(self.runs.values())), self.report, self.notes
+            self.seam.warned = tell(*told, self.seam.warned)
 
     def note(self, reason: str) -> None:
         self.notes.append((self.stage, reason))

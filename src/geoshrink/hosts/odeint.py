@@ -45,10 +45,10 @@ def odeint(
 
         trajectory = geoshrink.odeint(velocity, noise, torch.linspace(0, 1, 51), budget=10)
 
-    `plan_options` are those of Plan.of (speedup, anchors, rule, space, correct, data …); without
-    budget, speedup, anchors or plan every stage is queried, bit for bit as without us. The method
-    is Euler by default (torchdiffeq's own default is dopri5); with any other, and with an
-    event_fn, func runs at every call.
+    `plan_options` are those of Plan.of (speedup, target_db, anchors, rule, space, correct, data …);
+    without budget, speedup, target_db, anchors or plan every stage is queried, bit for bit as
+    without us. The method is Euler by default (torchdiffeq's own default is dopri5); with any
+    other, and with an event_fn, func runs at every call.
 
     mask          which coordinates of y the statistics see (all are predicted): True is seen
     with_report   return (trajectory, report)

@@ -82,6 +82,8 @@ def accelerate(host: Any, budget: int | None = None, **options: Any) -> Handle:
     A second call on the same pipeline replaces the first. The handle is a context manager, too.
 
     budget      how many stages query the model; default: a third of them
+    target_db   or the distance to the full run to hold, in dB (docs/quality.md); most caps the
+                calls, judge="worst" asks it of every sample of a batch, "mean" of their mean
     options     speedup, anchors, rule, space, blocks, coefficients, target, refine, correct, clock:
                 as in Plan.of; target="flow" and refine need a scheduler that is Euler's
     plan        in place of all these: a Plan, the path of its JSON file, or the contents as a dict

@@ -76,6 +76,7 @@ class Seam:
         self.reader, self.options, self.find = reader, options, find
         self.here, self.live = Here(), []
         self.removed = False
+        self.warned = False  # of a doubtful run
         self.finished: deque[Report] = deque(maxlen=KEPT)
         self.seats: list[tuple[Any, Hooks]] = []
 
