@@ -369,6 +369,17 @@ def test_another_batch_on_the_way_does_not_crash():
     assert x.shape == (2, 6) and x.isfinite().all() and run.report.estimated_db is None
 
 
+@pytest.mark.parametrize("back", [1, 5, 15])
+def test_a_loop_that_goes_back_is_told_and_goes_on(back):
+    run, x, n, turned = Run(SIGMAS, target_db=30, solver="euler"), noise(), 0, False
+    while n < STEPS:
+        x = x + (SIGMAS[n + 1] - SIGMAS[n]) * run(n, partial(Counted(), x, SIGMAS[n]), x)
+        n += 1
+        if n == 30 and not turned:
+            n, turned = n - back, True
+    assert any("called again" in why for _, why in run.report.reasons) and x.isfinite().all()
+
+
 def test_a_target_reads_the_device_once_for_every_anchor(monkeypatch):
     run, read, x, velocity = Run(SIGMAS, target_db=30, solver="euler"), [], noise(), Counted()
     for name in ("tolist", "item", "__bool__"):

@@ -60,8 +60,8 @@ class Goal:
 
     def observed(self, record: Record, stage: int) -> None:
         """An anchor was made: what it has seen is sent to the host."""
-        before, self.seen = self.seen, [*self.seen, stage]
-        self.sent = None
+        before = [n for n in self.seen if n < stage]  # a stage may be called again
+        self.seen, self.sent = [*before, stage], None
         sizes = record.sizes.get(stage, [None])
         fit = all(size is not None and size.numel() and not size.is_meta for size in sizes)
         if before and record.levels is not None and fit:
