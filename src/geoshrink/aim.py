@@ -27,6 +27,7 @@ class Aim:
     judge   "mean": the mean over the samples of a batch is to reach it; "worst": every sample
     mesh    the name of the mesh that places any budget
     usual   cells are corrected as the default does, which depends on the budget
+    rungs   (anchors, dB) for some budgets, from a profile: in place of the mesh's and of the prior
     """
 
     db: float
@@ -34,8 +35,11 @@ class Aim:
     judge: str = MEAN
     mesh: str = "corrected"
     usual: bool = False
+    rungs: tuple[tuple[tuple[int, ...], float], ...] = ()
 
     def __post_init__(self) -> None:
+        rungs = tuple((tuple(anchors), float(db)) for anchors, db in self.rungs)
+        object.__setattr__(self, "rungs", rungs)
         object.__setattr__(self, "db", check_target_db(self.db))
         if self.most is not None:
             object.__setattr__(self, "most", whole(self.most, "most"))
@@ -48,6 +52,12 @@ class Aim:
     def of(cls, given: Any) -> Aim | None:
         """An aim, or the fields of one as a plan's file has them."""
         return given if given is None or isinstance(given, cls) else cls(**given)
+
+    def expected(self, calls: Any) -> Any:
+        """The dB that the profile expects of so many calls; None without one."""
+        if not self.rungs:
+            return None
+        return np.interp(calls, [len(a) for a, _ in self.rungs], [db for _, db in self.rungs])
 
     def __str__(self) -> str:
         most = "" if self.most is None else f", {self.most} calls at most"

@@ -17,6 +17,7 @@ from ..solvers import SOLVERS
 from .choosing import Curve, Prediction, best_plan, budget_for_target, prediction
 from .files import read, write
 from .gains import STAGES, check_stages, gain_stages
+from .holding import held_plan
 from .planner import Planner, planner_of
 from .profiling import Models, Velocity
 from .runs import FEWEST, RUN, TARGETS, Runs, check_budget, check_target, grid_misfit
@@ -57,6 +58,9 @@ class Profile(Runs):
         target: str = RUN,
         refine: int | None = None,
         correct: bool = True,
+        hold: bool = False,
+        most: int | None = None,
+        judge: str = "mean",
     ) -> Plan:
         """The best plan at a budget, or the cheapest that is expected to reach target_db.
 
@@ -68,7 +72,18 @@ class Profile(Runs):
                     close to the exact flow, which the full run only approximates
         refine      for "flow": steps in place of each of the solver's; default: 8
         correct     False: only plans that do not correct their cells, for a loop that cannot
+        hold        with target_db: the plan is a first guess, and the run goes on with as many
+                    calls as what it sees asks for; most caps them, judge="worst" asks it of every
+                    sample of a batch (docs/quality.md)
         """
+        if hold or most is not None or judge != "mean":
+            if not hold or target_db is None or budget is not None or target != RUN:
+                raise ValueError(
+                    f"hold={hold!r}, most={most!r} and judge={judge!r} go together with target_db "
+                    "and the full run as the target: profile.plan(target_db=30, hold=True)"
+                )
+            check_switch("correct", correct)
+            return held_plan(self, target_db, most, judge, correct)
         if (budget is None) == (target_db is None):
             raise ValueError(
                 f"give a budget or a target_db, one of them; got {budget!r} and {target_db!r}"

@@ -29,6 +29,8 @@ RATE = 4
 #: dB by which runs would end above their aim: budgets are whole numbers, and what was too much
 #: cannot be taken back. RATE and LEAN were chosen with all models of benchmarks/quality.md in view.
 LEAN = 2.0
+#: With a profile: what counts of what the run sees itself, against what the profile expects.
+SEEN_SHARE = 0.2
 READ = ("omega", "changes", "sizes", "finite")
 
 
@@ -105,6 +107,8 @@ class Goal:
         done = len(self.seen) / calls
         db = aim.PRIOR.weighed(db, calls[:, None], record.plan.steps, done[:, None])
         judged = LEAN + (db.min(1) if self.aim.judge == aim.WORST else db.mean(1))
+        if (expected := self.aim.expected(calls)) is not None:
+            judged = (1 - SEEN_SHARE) * expected + SEEN_SHARE * judged
         allowed = calls <= (self.aim.most or record.plan.steps)
         near = np.abs(np.arange(len(calls)) - self.rung) <= RATE
         enough = np.flatnonzero(allowed & near & (judged >= self.aim.db))

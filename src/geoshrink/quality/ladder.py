@@ -6,6 +6,7 @@ budget still has ahead leave E² = v²·P + c²·Q (estimate.py). P and Q depend
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -55,13 +56,9 @@ class Ahead:
 class Ladder:
     """A mesh at every budget that is tried, fewest calls first. Each is a rung."""
 
-    def __init__(self, grid: Grid, mesh: Mesh, most: int):
-        self.steps, self.starts = grid.steps, grid.regimes
-        least = max(mesh.least, 1 + len(grid.regimes), LEAST)
-        self.budgets = budgets_between(min(least, most), most)
-        self.anchors = [
-            range(self.steps) if b >= self.steps else mesh.place(grid, b)[0] for b in self.budgets
-        ]
+    def __init__(self, grid: Grid, anchors: Sequence[Sequence[int]]):
+        self.steps, self.starts, self.anchors = grid.steps, grid.regimes, anchors
+        self.budgets = [len(own) for own in anchors]
         self.tables: dict[tuple[Path, Constants, bool], Ahead] = {}
         self.routes: dict[tuple[int, int], tuple[int, ...]] = {}
         self.views: dict[tuple[int, int], tuple[Array, Array, Array]] = {}
@@ -136,10 +133,20 @@ def budgets_between(least: int, most: int) -> list[int]:
 def ladder_of(plan: Plan) -> Ladder:
     """That of a plan with an aim."""
     assert plan.aim is not None
+    if plan.aim.rungs:
+        return planned_ladder(plan.grid, tuple(anchors for anchors, _ in plan.aim.rungs))
     most = min(plan.steps, plan.aim.most or plan.steps)
     return known_ladder(plan.grid, MESHES[plan.aim.mesh], most)
 
 
 @lru_cache(maxsize=16)
 def known_ladder(grid: Grid, mesh: Mesh, most: int) -> Ladder:
-    return Ladder(grid, mesh, most)
+    least = max(mesh.least, 1 + len(grid.regimes), LEAST)
+    budgets = budgets_between(min(least, most), most)
+    every = range(grid.steps)
+    return Ladder(grid, [every if b >= grid.steps else mesh.place(grid, b)[0] for b in budgets])
+
+
+@lru_cache(maxsize=16)
+def planned_ladder(grid: Grid, anchors: tuple[tuple[int, ...], ...]) -> Ladder:
+    return Ladder(grid, anchors)
