@@ -168,6 +168,14 @@ def shown(values: Sequence[float] | None) -> str:
     return f"{statistics.mean(values):.1f}{spread}"
 
 
+def family_of(model: str) -> str:
+    """Models of one family know each other's data or were made alike."""
+    if model.startswith("fruit"):
+        return "fruit"
+    kin = ("digits-vit", "digits-cnn", "digits-unet", "digits-latent")
+    return "digits" if model in kin else model
+
+
 def device_of(args: Any) -> str:
     return torch.cuda.get_device_name() if args.device.startswith("cuda") else "a CPU"
 

@@ -6,7 +6,8 @@
 For every model of ours and of others, at the guidances and shifts of planning_common.SETTINGS, and
 targets of 20 to 40 dB: `sample(…, target_db=…)` on a batch of 16 held-out samples, one decision for
 the batch. The constants of the estimate and of the prior are those fitted without the model's
-family (quality_constants.json, quality_priors.json); two of the controller were chosen with all in
+family (quality_constants.json, quality_priors.json; what the prior trusts was fitted to estimates
+with the constants of all); two of the controller were chosen with all in
 view (RATE and LEAN of quality/goal.py, among about 40 choices). "fixed" is the default with as many
 calls; "planned" the plan of the profile that comes with the model, with as many calls, on the
 settings that have one. Then every sample by itself, as a job or a server would run it, against one
@@ -28,8 +29,16 @@ from unittest import mock
 
 import numpy as np
 import torch
-from planning_common import SETTINGS, ZOO, arguments, case_of, each, held_out, settings
-from quality_prior import family_of
+from planning_common import (
+    SETTINGS,
+    ZOO,
+    arguments,
+    case_of,
+    each,
+    family_of,
+    held_out,
+    settings,
+)
 
 from geoshrink import sample
 from geoshrink.aim import Prior

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from planning_common import family_of
 from quality_runs import ZOO, all_settings
 from scipy.optimize import least_squares
 from scipy.stats import rankdata
@@ -75,7 +76,7 @@ def main() -> None:
     for runs in kinds.values():
         check(runs)
     fits = {name: fit_all(runs) for name, runs in kinds.items()}
-    families = sorted({family(r["model"]) for r in rows})
+    families = sorted({family_of(r["model"]) for r in rows})
     body = {
         without: {name: dataclasses.asdict(fit[without]) for name, fit in fits.items()}
         for without in ("all", *families)
@@ -88,13 +89,6 @@ def main() -> None:
     args.out.write_text(page(judged, args.cells, at), encoding="utf-8")
     for name, fit in fits.items():
         print(source(name.upper(), fit["all"]))
-
-
-def family(model: str) -> str:
-    """Models of the same data count as one."""
-    if model in ("digits-vit", "digits-cnn", "digits-unet", "digits-latent"):
-        return "digits"
-    return "fruit" if model.startswith("fruit") else model
 
 
 def load(folder: Path) -> Iterator[dict[str, Any]]:
@@ -118,7 +112,7 @@ class Runs:
         self.model, self.form, self.solver = (
             np.array([r[k] for r in rows]) for k in ("model", "form", "solver")
         )
-        self.family = np.array([family(m) for m in self.model])
+        self.family = np.array([family_of(m) for m in self.model])
         self.calls, self.steps = (np.array([r[k] for r in rows]) for k in ("budget", "steps"))
         self.below = np.nanmedian(self.db, 1) < HIGH
         self.default = (self.form == "geoshrink") & (self.solver == "euler")

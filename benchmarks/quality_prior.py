@@ -4,7 +4,8 @@
 
 From the runs of quality_runs.py (the default with Euler): the mean dB of a budget over families,
 and how far the estimate of what lies ahead, made at every anchor from what was seen until then, can
-be trusted. Fitted to all families and without each: quality_priors.json.
+be trusted. Fitted to all families and without each: quality_priors.json. The estimates are those of
+the constants of all families in both.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from planning_common import family_of
 
 from geoshrink.aim import Prior
 from geoshrink.quality.cells import Slot
@@ -53,14 +55,6 @@ def main() -> None:
         own = [row for row in rows if row.family == left_out] if left_out != "all" else rows
         print(left_out, judged(own, prior), asdict(prior) if left_out == "all" else "")
     args.out.write_text(json.dumps(priors, indent=1) + "\n", encoding="utf-8")
-
-
-def family_of(model: str) -> str:
-    """Models of one family know each other's data or were made alike."""
-    if model.startswith("fruit"):
-        return "fruit"
-    kin = ("digits-vit", "digits-cnn", "digits-unet", "digits-latent")
-    return "digits" if model in kin else model
 
 
 def prefixes(file: Path, p: Constants) -> Iterator[Seen]:

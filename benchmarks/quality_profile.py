@@ -20,8 +20,8 @@ from typing import Any
 from unittest import mock
 
 import torch
-from planning_common import SETTINGS, ZOO, held_out
-from quality import REACHED, TARGETS, family_of, without
+from planning_common import SETTINGS, ZOO, family_of, held_out
+from quality import REACHED, TARGETS, without
 
 from geoshrink import sample
 from geoshrink.planning.tournament import decibels

@@ -95,9 +95,9 @@ def test_the_band_covers_nine_of_ten(script):
 
 
 def test_families(script):
-    assert {script.family(m) for m in ("fruit", "fruit-x0", "fruit-video")} == {"fruit"}
-    assert script.family("digits-vit") == script.family("digits-latent") == "digits"
-    assert script.family("digits-av") == "digits-av"
+    assert {script.family_of(m) for m in ("fruit", "fruit-x0", "fruit-video")} == {"fruit"}
+    assert script.family_of("digits-vit") == script.family_of("digits-latent") == "digits"
+    assert script.family_of("digits-av") == "digits-av"
 
 
 def test_every_family_has_the_fields_of_the_constants():

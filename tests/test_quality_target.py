@@ -595,6 +595,22 @@ def test_a_pipeline_runs_again_and_again_with_its_target():
 def test_music_of_acestep_refuses_it():
     with pytest.raises(ValueError, match=r"target_db=30 cannot be held.*give a budget"):
         acestep.attach(object(), target_db=30)
+    with pytest.raises(ValueError, match=r"target_db=30\.0 cannot be held.*give a budget"):
+        acestep.attach(object(), plan=Plan.of(SIGMAS, target_db=30))
+
+
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # diffusers' own
+def test_a_scheduler_with_two_outputs_a_stage_runs_exactly_and_says_why():
+    d = pytest.importorskip("diffusers")
+    from tiny_pipelines import call, tiny
+
+    pipe, kwargs = tiny("StableDiffusionPipeline")
+    pipe.scheduler = d.HeunDiscreteScheduler()
+    with accelerate(pipe, target_db=30) as handle:
+        call(pipe, kwargs)
+        report = handle.report
+    assert report is not None and not report.predicted and report.estimated_db == math.inf
+    assert any("needs one output a stage" in why for _, why in report.reasons)
 
 
 # --- bad input ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..hosts import accelerate
 from ..hosts.hooks import Hooks, entrance
@@ -77,8 +77,9 @@ def measure(
     seed: int,
     options: Mapping[str, Any] | None = None,
     tick: Callable[[int], Any] = lambda calls: None,
-) -> tuple[Any, Cost]:
-    """(output, cost) of one call from the seed's noise, accelerated where there are options.
+) -> tuple[Any, Cost, Tensor | None]:
+    """(output, cost, where the solver ended) of one call from the seed's noise, accelerated where
+    there are options.
 
     A host whose own loop counts the model's calls is run with every stage exact where there are
     none, which is bit for bit the plain run.
@@ -101,7 +102,7 @@ def measure(
         counts = [r.evaluations if r.forwards is None else r.forwards for r in reports]
         share, calls = None, sum(counts)
         tick(calls)
-    return output, Cost(seconds, share, calls, reports if accelerated else (), end.state)
+    return output, Cost(seconds, share, calls, reports if accelerated else ()), end.state
 
 
 class Bench:
@@ -121,7 +122,7 @@ class Bench:
         s = self.settings
         least, prompts = min(s.budgets), s.prompts or (None,)
         self.bar.total = least + len(prompts) * sum(budget for _, budget in self.methods)
-        made, cost = self.make(prompts[0], "warm-up", least)
+        made, cost, _ = self.make(prompts[0], "warm-up", least)
         made.score(made, set())  # what has no score says so before the rest runs
         self.rate = cost.calls / least
         self.bar.total = round(self.rate * self.bar.total)
@@ -135,20 +136,20 @@ class Bench:
         """The full run first: the others are scored against it at once."""
         reference, full, names = None, None, []
         for method, budget in self.methods:
-            made, cost = self.make(prompt, method, budget)
+            made, cost, end = self.make(prompt, method, budget)
             self.bar.total += cost.calls - round(self.rate * budget)
             if reference is None:
                 if not made.is_finite():
                     raise ValueError(
                         f"the full run's {made.noun} is empty or not finite: try another --dtype"
                     )
-                reference, full = made, cost.end
+                reference, full = made, end
                 names = distinct(prompt or "sample", len(reference), self.subjects)
                 self.subjects += names
             label = label_of(method, budget)
             for i, name in enumerate(names):
                 self.media[name, label] = made.medium(i, f"{name}, {label}", reference)
-            cost = replace(cost, end=distance(cost.end, full))
+            cost = replace(cost, off=distance(end, full))
             scored = cost, self.score(made, reference, label)
             self.runs.setdefault((method, budget), []).append(scored)
 
@@ -160,7 +161,9 @@ class Bench:
         )
         return [[math.nan] * len(made) for _ in made.metrics]
 
-    def make(self, prompt: str | None, method: str, budget: int) -> tuple[Made, Cost]:
+    def make(
+        self, prompt: str | None, method: str, budget: int
+    ) -> tuple[Made, Cost, Tensor | None]:
         self.bar.set_description(method)
         steps, options = budget, None
         if method == DIRECT:
@@ -169,8 +172,8 @@ class Bench:
             steps = self.settings.steps
             options = {"budget": budget, **METHODS[method]}
         seed, tick = self.settings.seed, self.bar.update
-        output, cost = measure(self.loaded, prompt, steps, seed, options, tick)
-        return self.loaded.show(output), cost
+        output, *rest = measure(self.loaded, prompt, steps, seed, options, tick)
+        return self.loaded.show(output), *rest
 
 
 def distinct(prompt: str, count: int, taken: Sequence[str]) -> list[str]:

@@ -19,12 +19,12 @@ class Outcome(shared.Outcome):
     """One method at one budget over all prompts: means of its costs, scores of each sample.
 
     scores   of each metric, of each sample
-    ends     how far off the solver ended, in dB of the full run's energy; None if nobody knows
+    off      how far the solver ended from the full run, in dB; None if nobody knows
     """
 
     share: float | None
     scores: tuple[tuple[float, ...], ...]
-    ends: float | None = None
+    off: float | None = None
 
     @classmethod
     def of(cls, method: str, budget: int, runs: Sequence[tuple[Cost, Scores]]) -> Outcome:
@@ -38,7 +38,7 @@ class Outcome(shared.Outcome):
             tuple(report for cost in costs for report in cost.reports),
             None if None in shares else mean(shares),
             tuple(tuple(value for part in parts for value in part) for parts in zip(*scores)),
-            None if any(cost.end is None for cost in costs) else mean([c.end for c in costs]),
+            mean([cost.off for cost in costs]) if None not in [c.off for c in costs] else None,
         )
 
     @property
@@ -126,7 +126,7 @@ class Compared:
                 " Estimated is what each run says of itself, in dB to the full run, in what the "
                 "solver sees; beside it what that really is."
             )
-            more = [(ESTIMATED, told), (TRUE, {o.label: o.ends for o in self.outcomes}), *more]
+            more = [(ESTIMATED, told), (TRUE, {o.label: o.off for o in self.outcomes}), *more]
         return shared.results(
             self.outcomes,
             {o.label: o.means for o in self.outcomes},

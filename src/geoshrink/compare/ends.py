@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..hosts.hooks import Hooks
 from ..page import Column
+from ..planning.tournament import decibels
 from ..report import Report
 
 ESTIMATED = Column("estimated", "dB", digits=0)
 TRUE = Column("in the solver", "dB", digits=0)
+SAME = 250.0  # dB
 
 
 class End:
@@ -39,18 +41,17 @@ class End:
 
 
 def distance(state: Tensor | None, full: Tensor | None) -> float | None:
-    """10·log10(‖full‖²/‖state − full‖²), mean over samples; None where they cannot be compared."""
+    """dB of the full run's energy over the error's, mean over samples; None where they cannot be
+    compared, or are the same.
+    """
     if state is None or full is None or state.shape != full.shape:
         return None
-    with torch.no_grad():
-        wide, goal = state.double().flatten(1).cpu(), full.double().flatten(1).cpu()
-        ratio = (wide - goal).square().sum(1) / goal.square().sum(1)
-    found = float(-10 * ratio.clamp(min=1e-30).log10().mean())
-    return found if ratio.isfinite().all() and found < 250 else None
+    found = float(decibels(state.detach(), full.detach()).mean())
+    return found if math.isfinite(found) and found < SAME else None
 
 
 def estimated(reports: Sequence[Report]) -> float | None:
     """The mean over reports; None where some do not know, or were exact."""
     found = [report.estimated_db for report in reports]
-    known = [db for db in found if db is not None and db < 250]
+    known = [db for db in found if db is not None and db < SAME]
     return statistics.mean(known) if known and len(known) == len(found) else None

@@ -24,14 +24,14 @@ class Cost:
     """What one call took, and the reports of its runs where it was accelerated.
 
     share   of the seconds that were spent in the denoisers; None where they are not seen
-    end     where the solver ended, to be compared with the full run's; then how far off, in dB
+    off     how far the solver ended from the full run, in dB; None if nobody knows
     """
 
     seconds: float
     share: float | None
     calls: int
     reports: tuple[Report, ...]
-    end: Any = None
+    off: float | None = None
 
 
 @dataclass(frozen=True)

@@ -58,10 +58,10 @@ def knows(host: Any) -> bool:
 
 def attach(host: Any, budget: int | None = None, **options: Any) -> Handle:
     options = check_options(budget, options)
-    if options.get("target_db") is not None:
-        raise ValueError(
-            f"target_db={options['target_db']!r} cannot be held: {MIXES}; give a budget"
-        )
+    aim = options["plan"].aim if "plan" in options else None
+    db = options.get("target_db") if aim is None else aim.db
+    if db is not None:
+        raise ValueError(f"target_db={db!r} cannot be held: {MIXES}; give a budget")
     check_method(host, LOOP, ARGUMENTS, VARIABLES)
     lift_all(host, LOOP)
     reports: deque[Report] = deque(maxlen=KEPT)

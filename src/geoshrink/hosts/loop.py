@@ -297,12 +297,7 @@ class Loop:
             run = self.uncorrected(run, scheduler)
         run.queries(self.stage, regime=self.regime)
         try:
-            if run.plan.aim is not None and not run.levels:
-                name = type(scheduler).__name__
-                raise ValueError(
-                    f"target_db={run.plan.aim.db:g} needs to know the noise levels of {name}, and "
-                    "geoshrink does not: give it a budget"
-                )
+            self.check_aim(run, type(scheduler).__name__)
             for leaf in flatten(output)[0]:
                 run.plan.blocks.sum(leaf.new_empty(leaf.shape, device="meta"))
             received = run.observe(self.stage, output, x)
@@ -314,6 +309,20 @@ class Loop:
         self.paints = self.paints or (not self.runs and self.makes_pixels(x))
         self.runs[key] = run
         return received
+
+    def check_aim(self, run: Run, name: str) -> None:
+        """A run of which nothing can be estimated cannot hold a quality."""
+        aim = run.plan.aim
+        if aim is not None and self.order > 1:
+            raise ValueError(
+                f"target_db={aim.db:g} needs one output a stage, and {name} takes two: give it a "
+                "budget"
+            )
+        if aim is not None and not run.levels:
+            raise ValueError(
+                f"target_db={aim.db:g} needs to know the noise levels of {name}, and geoshrink "
+                "does not: give it a budget"
+            )
 
     def makes_pixels(self, x: Any) -> bool:
         """Whether x is a batch of pictures in grey or colour, and nothing decodes them."""

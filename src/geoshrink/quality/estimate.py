@@ -72,7 +72,7 @@ UNCORRECTED = Constants(
 #: A run is doubtful if it is not expected to be this many dB ahead of direct step reduction: so
 #: that four of five runs behind it are found (benchmarks/estimate.md).
 MARGIN = 4.0
-#: N is taken to be no larger: the models of the fit are not.
+#: N is taken to be no larger: the largest model of the fit has 110,592.
 MOST_COORDINATES = 1e5
 LEAST = 1e-12  # E²
 
