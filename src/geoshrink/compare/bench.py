@@ -172,8 +172,8 @@ class Bench:
             steps = self.settings.steps
             options = {"budget": budget, **METHODS[method]}
         seed, tick = self.settings.seed, self.bar.update
-        output, *rest = measure(self.loaded, prompt, steps, seed, options, tick)
-        return self.loaded.show(output), *rest
+        output, cost, end = measure(self.loaded, prompt, steps, seed, options, tick)
+        return self.loaded.show(output), cost, end
 
 
 def distinct(prompt: str, count: int, taken: Sequence[str]) -> list[str]:
