@@ -35,6 +35,7 @@ def test_the_first_guess_is_the_least_budget_that_the_profile_expects_to_do(prof
     expected = {len(anchors): db for anchors, db in plan.aim.rungs}
     assert list(expected) == sorted(expected) and plan.budget < 20
     assert profile.predict(plan.budget).db >= 30
+    assert all(profile.predict(b).db < 30 for b in range(2, plan.budget))
 
 
 def test_a_higher_target_makes_no_fewer_calls_and_comes_closer(profile):
