@@ -2,7 +2,7 @@
 grid.
 """
 
-from . import moved
+from . import moved, teaching
 from .blocks import Blocks as Blocks
 from .correction import Correction as Correction
 from .grid import Grid as Grid
@@ -12,6 +12,9 @@ from .hosts import accelerate as accelerate
 from .hosts import register_adapter as register_adapter
 from .hosts import register_host as register_host
 from .hosts.odeint import odeint as odeint
+from .learning import Learned as Learned
+from .learning import Learning as Learning
+from .learning import teacher
 from .meshes import certificate as certificate
 from .meshes import geometric_anchors as geometric_anchors
 from .meshes import register_mesh as register_mesh
@@ -30,5 +33,6 @@ from .sampling import sample as sample
 from .solvers import register_solver as register_solver
 
 moved.install()
+teaching.TEACHERS.append(teacher)
 
 __version__ = "0.1.0"

@@ -23,6 +23,7 @@ from .history import (
     kind_of,
     on_host,
 )
+from .history.masks import fit_masks
 from .outputs import flatten, keys_of, structure
 from .plan import Plan, given_plan
 from .quality import Goal
@@ -31,6 +32,8 @@ from .report import Report, self_check
 from .solvers import SOLVERS
 from .solvers.response import Path as Place
 from .solvers.response import Response
+from .teaching import teacher_of
+from .tracing import followed
 from .track import Track
 
 CAPPED = "more calls are expected to be needed"
@@ -61,6 +64,8 @@ class Run:
             the statistics are added up over it, once per anchor
     reserve so many of the budget's queries (without a budget: further ones) are kept in hand and
             spent where the self-check is worst (history/reserve.py)
+    learn   True: the first run in a setting makes every call, and teaches the others where to query
+            (docs/learning.md); a number N: so does every Nth; or geoshrink.Learning(…). It needs x
     solver  what your loop does with the outputs, "euler" (x + Δσ·v; DDIM for other predictions than
             "flow"): cells are corrected, and the outputs carry the correction; a loop that calls
             run.with_state gets the corrected x, too. Other solvers store what a loop of your own
@@ -110,6 +115,7 @@ class Run:
         dtype: torch.dtype = torch.float32,
         reserve: int = 0,
         group: Any = None,
+        learn: Any = None,
         solver: str | None = None,
         **options: Any,
     ):
@@ -118,6 +124,7 @@ class Run:
             raise ValueError(f"unknown solver {solver!r}; choose one of {', '.join(SOLVERS)}")
         if isinstance(sigmas, (Plan, str, Path)):
             sigmas, plan = None, sigmas
+        self._teacher = teacher_of(learn, options, plan, reserve, group)
         if plan is not None:
             self.plan = given_plan(plan, {**options, "budget": budget}, sigmas)
         else:
@@ -143,6 +150,7 @@ class Run:
                 f"reserve={reserve} and target_db={self.plan.aim.db:g} both decide on further "
                 "queries: give one of them"
             )
+        self._asked, self._recording = self.plan, None
         self._goal = None if self.plan.aim is None else Goal(self.plan)
         self.mask, self.dtype, self.group = check_mask(mask), dtype, check_group(group)
         self._history = history_of(self.plan, self.mask, dtype, self.group)
@@ -196,6 +204,7 @@ class Run:
         why      the reason that stands in the report where the solver is None
         """
         plan, self._why, self._history.corrector = self.plan, None, None
+        self._known = solver, levels, why
         tracks = plan.grid.tracks if levels is None else levels
         known = bool(tracks) and all(track.levels is not None for track in tracks)
         self._levels = tuple(tracks) if known else ()
@@ -242,6 +251,19 @@ class Run:
         if self._history.seen:
             self._history.open_cell()
 
+    @property
+    def learns(self) -> bool:
+        """Whether what it runs is decided by what exact runs have taught."""
+        return self._teacher is not None
+
+    def use(self, plan: Plan) -> None:
+        """Another plan of the same grid, before anything was predicted by this one."""
+        self.plan = self._history.plan = self._record.plan = plan
+        self._history.tables, self._reported = [], None
+        self.know(*self._known)
+        self._record.corrects = self.corrects
+        self._goal = None if plan.aim is None else Goal(plan)
+
     def follow(self, plan: Plan) -> None:
         """Other anchors from here on, on the same grid, with the same solver."""
         self.plan = self._history.plan = self._record.plan = plan
@@ -256,6 +278,7 @@ class Run:
         """Forgets every tensor. The report of the latest run stays until the next one begins."""
         self._history.forget()
         self._reserve.reset()
+        self._recording = None
         if self._goal is not None:
             self._goal.sent = None
         self._fresh, self._done = True, False
@@ -347,9 +370,12 @@ class Run:
 
     def _observe(self, n: int, output: Any, x: Any, memory: Any) -> tuple[Any, Any]:
         stage = self.plan.grid.effective.get(n)
+        if stage == 0 and self._teacher is not None:
+            self._ask_teacher(output, x)
         if stage is None or self.plan.exact:
             if stage is None and 0 <= n < self.steps:
                 self._fall_back(n, "the stage has zero length and was queried all the same")
+            self._keep_for_learning(stage, output, x)
             self._record.exact(n if stage is None else stage, on_grid=stage is not None)
             self._stage = self._stage if stage is None else stage
             self._finish(n)
@@ -395,6 +421,43 @@ class Run:
         self._finish(n)
         return output, memory
 
+    def _ask_teacher(self, output: Any, x: Any) -> None:
+        """At the first stage: goes on with the plan that the teacher says."""
+        leaves, teacher = flatten(output)[0], self._teacher
+        assert teacher is not None
+        why = None
+        if x is None:
+            raise ValueError("learn=… needs the state: run(n, evaluate, x)")
+        if followed(*leaves):
+            why = "somebody differentiates or compiles this run"
+        elif not self._levels:
+            why = "it is not known what the outputs say about the data"
+        elif len(flatten(x)[0]) != len(leaves):
+            why = "x does not mirror the model's output"
+        if why is not None:
+            self._record.fall_back(0, f"nothing is learned: {why}")
+            return
+        masks = () if self.mask is None else fit_masks(self.mask, leaves)
+        solver = self._known[0] if isinstance(self._known[0], str) else ""
+        plan, self._recording = teacher.begin(self._asked, leaves, solver, masks)
+        self.use(plan)
+
+    def _keep_for_learning(self, stage: int | None, output: Any, x: Any) -> None:
+        """Hands an exact run over to the teacher, stage by stage."""
+        if self._recording is None or stage is None:
+            return
+        try:
+            both = flatten(output)[0], flatten(x)[0]
+            why = self._recording.keep(stage, *both, self._levels)
+        except (TypeError, ValueError) as error:
+            why = str(error)
+        if why is not None:
+            self._record.fall_back(stage, f"nothing is learned from this run: {why}")
+            self._recording = None
+        elif stage == self.plan.steps - 1:
+            self._recording, ended = None, self._recording
+            ended.end()
+
     def _measure(self, stage: int, leaves: list[Tensor], x: Any) -> None:
         """Writes down how large the data is, which the estimate needs once."""
         levels = self._levels
@@ -426,7 +489,9 @@ class Run:
             self._record.fall_back(goal.seen[-1], f"{goal.aim}: {CAPPED}")
 
     def _begin_plan(self) -> None:
-        """A new run with an aim begins with the first guess again."""
+        """A new run begins with what was asked for; with an aim, with the first guess again."""
+        if self._teacher is not None and self.plan is not self._asked:
+            self.use(self._asked)
         if self._goal is not None:
             self._goal.reset()
             self.follow(self._goal.first)

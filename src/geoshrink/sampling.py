@@ -20,6 +20,7 @@ from .report import Report
 from .run import Run
 from .solvers import SOLVERS, Heun
 from .solvers.response import store, stored_in
+from .teaching import teacher_of
 
 
 def sample(
@@ -37,6 +38,7 @@ def sample(
     with_report: bool = False,
     reserve: int = 0,
     group: Any = None,
+    learn: Any = None,
     **options: Any,
 ) -> Any:
     """Integrates from x at σ_0 to σ_T, querying velocity(x, σ) at `budget` of the T stages.
@@ -66,6 +68,9 @@ def sample(
     with_report   return (x, report)
     reserve       queries kept in hand for where the self-check is worst (history/reserve.py)
     group         a process group (True: the default one) that x is sharded over
+    learn         True: the first call in a setting makes every call of the model, and teaches the
+                  others where to query (docs/learning.md); a number N: so does every Nth; or
+                  geoshrink.Learning(…), which is needed where velocity holds no torch.nn.Module
 
     How the plan is made, where none is given (as in Plan.of):
 
@@ -111,11 +116,13 @@ def sample(
         dtype=dtype,
         reserve=reserve,
         group=group,
+        learn=teacher_of(learn, options, plan, reserve, group, velocity),
         solver=solver,
         **options,
     )
     if SOLVERS[solver].evaluations > 1:
-        for what in ["a reserve"] * bool(reserve) + ["target_db"] * (run.plan.aim is not None):
+        more = ["target_db"] * (run.plan.aim is not None) + ["learn"] * run.learns
+        for what in ["a reserve"] * bool(reserve) + more:
             raise ValueError(f"{what} needs one evaluation a stage, not {solver!r}")
     loop = Loop if SOLVERS[solver].evaluations == 1 else HeunLoop
     sampler = loop(velocity, x, run, solver, callback, progress)

@@ -57,11 +57,14 @@ def knows(host: Any) -> bool:
 
 
 def attach(host: Any, budget: int | None = None, **options: Any) -> Handle:
+    given_learn = options.get("learn")
     options = check_options(budget, options)
     aim = options["plan"].aim if "plan" in options else None
     db = options.get("target_db") if aim is None else aim.db
     if db is not None:
         raise ValueError(f"target_db={db!r} cannot be held: {MIXES}; give a budget")
+    if "learn" in options:
+        raise ValueError(f"learn={given_learn!r} is not for this host: {MIXES}")
     check_method(host, LOOP, ARGUMENTS, VARIABLES)
     lift_all(host, LOOP)
     reports: deque[Report] = deque(maxlen=KEPT)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..plan import Plan
+from ..teaching import teacher_of
 from .odeint import numbers, stages_of
 from .stages import Wrapped
 
@@ -27,6 +28,7 @@ def wrap(
     mask: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
     solver: str | None = None,
+    learn: Any = None,
     **options: Any,
 ) -> Denoiser:
     """A denoiser for a sampler that calls it once at every σ but the last.
@@ -44,7 +46,8 @@ def wrap(
     if plan is None and not {"prediction", "alphas"} & set(options) and max(levels, default=0) > 1:
         options = {**options, "prediction": "epsilon", "alphas": "ve"}
     stages = stages_of(levels, None, budget, plan, options, solver)
-    return Denoiser(model, *stages, mask, dtype, False, solver)
+    teacher = teacher_of(learn, options, plan, model=model)
+    return Denoiser(model, *stages, mask, dtype, False, solver, teacher)
 
 
 class Denoiser(Wrapped):

@@ -72,7 +72,7 @@ def attach(
     find = find_denoisers if denoisers is None else partial(named, denoisers=denoisers)
     seam = Seam(host, schedulers, modules, reader, options, find)
     seam.attach()
-    return Handle(seam.reports, seam.remove, modules, seam.host)
+    return Handle(seam.reports, seam.remove, modules, seam.host, options.get("learn"))
 
 
 def parts(host: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from ..learning import Learned, Learning
 from ..planning import Profile
 from ..report import ADVICE, Report
 from ..run import Run
@@ -21,6 +22,7 @@ class Handle:
     was.
 
     denoisers  the networks whose calls are saved
+    learning   what learn=… stands for, where it was given
     host       whose it is, as a weak reference, where profile() can run it
     """
 
@@ -33,8 +35,10 @@ class Handle:
         remove: Callable[[], None],
         denoisers: Sequence[nn.Module] = (),
         host: Callable[[], Any] | None = None,
+        learning: Learning | None = None,
     ):
         self._reports, self._remove, self._host = reports, remove, host
+        self.learning = learning
         self.denoisers = tuple(denoisers)
 
     @property
@@ -46,6 +50,11 @@ class Handle:
         """None before the first run. A run that was not accelerated is there with the reason."""
         reports = self._reports()
         return reports[-1] if reports else None
+
+    @property
+    def learned(self) -> Learned | None:
+        """What exact runs have taught in the setting that was run last; None before the first."""
+        return None if self.learning is None else self.learning.learned
 
     def profile(self, calls: Sequence[str | Mapping[str, Any]], **options: Any) -> Profile:
         """Profiles the pipeline on a few prompts, or arguments of calls, after remove().

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from ..grid import Grid
+from ..learning.learning import Seat
 from ..outputs import flatten
 from ..plan import Plan
 from ..quality.estimate import TWO_OUTPUTS
@@ -31,8 +32,9 @@ from .hooks import Hooks
 from .memory import Memory
 from .options import fault, plan_of, uncorrected, warn
 from .scheduling import read_ahead
+from .seats import seat_of, words_of
 from .signatures import hollow, shapes
-from .stack import running, stack
+from .stack import running, stack, variables_of
 from .steering import Steering
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class Loop:
         self.stand_ins: dict[tuple, Any] = {}
         self.runs: dict[tuple[int, int], Run] = {}
         self.plan: Plan | None = None
+        self.seat: Seat | None = None  # where its runs learn
         self.correcting = Correcting(seam.options)
         self.under: list[FrameType] | None = None  # frames of a bare loop, innermost first
         self.queried: list[int] = []
@@ -177,8 +180,10 @@ class Loop:
         return not any(wanted) and not self.forced
 
     def keep_up(self, lead: Run, others: list[Run]) -> None:
-        """The first run may hold a quality, and go on with other anchors: so do the others."""
-        for run in others if lead.plan.aim is not None else ():
+        """The first run may hold a quality, or be taught, and go on with other anchors: so do the
+        others.
+        """
+        for run in others if lead.plan.aim is not None or lead.learns else ():
             if run.plan.anchors != lead.plan.anchors:
                 anchors, rules = lead.plan.anchors, lead.plan.rules
                 correct = lead.plan.correct if run.plan.correct is not None else None
@@ -345,7 +350,20 @@ class Loop:
         blocks = self.seam.reader.blocks_of(scheduler)
         self.plan, note = plan_of(grid, self.seam.options, reason, scheduler, blocks)
         self.notes += [] if note is None else [(0, note)]
-        return Run(self.plan)
+        self.seat = self.find_seat(type(scheduler).__name__) if note is None else None
+        return Run(self.plan, learn=self.seat)
+
+    def find_seat(self, name: str) -> Seat | None:
+        """Where the runs of this loop learn; None if they are not to, or cannot."""
+        host = self.host()
+        if "learn" not in self.seam.options or host is None:
+            return None
+        if self.order > 1:
+            self.note(f"nothing is learned: {name} takes two outputs a stage")
+            return None
+        known = variables_of(host, self.seam.reader.method) if self.counted else {}
+        words = words_of(known, vars(host))
+        return seat_of(self.seam.options, self.denoisers, f"{name}, {words}")
 
     def uncorrected(self, run: Run, scheduler: Any) -> Run:
         """A run whose cells cannot be corrected; with other anchors, unless that was asked for."""
@@ -353,7 +371,7 @@ class Loop:
         if plan is None:
             return run
         self.plan = plan
-        plain = Run(plan)
+        plain = Run(plan, learn=self.seat)
         plain.know(None, run.levels)
         return plain
 

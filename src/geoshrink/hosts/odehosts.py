@@ -19,12 +19,14 @@ import torch
 from torch import Tensor
 
 from ..grid import Grid
+from ..learning.fingerprint import modules_in
 from ..report import Report
 from .handle import KEPT, Handle, announced
 from .hooks import Hooks, hook_of
 from .host import Host, is_a
 from .odeint import Integrated, times_of
 from .options import check_options, plan_of
+from .seats import seat_of, words_of
 from .stack import stack
 
 
@@ -75,7 +77,7 @@ class Integrating:
                 if handler.__self__.host() is host:  # one that is accelerated again
                     user.lift()
             hooks.place(sys.modules[name], "odeint", attached.on_odeint)
-        return Handle(lambda: list(attached.reports), hooks.lift)
+        return Handle(lambda: list(attached.reports), hooks.lift, learning=options.get("learn"))
 
     def mask(self, variables: dict, y0: Any) -> tuple[Tensor | None, bool]:
         """(which coordinates count, whether the host says so)."""
@@ -108,7 +110,9 @@ class Attached:
         data = 1.0 if times[0] < times[-1] == 1 else None
         plan, note = plan_of(Grid.of(times, data=data), self.options, reason)
         mask, found = self.loop.mask(variables, y0)
-        wrapped = Integrated(func, plan, times, note, mask, torch.float32, False, "euler")
+        how = note, mask, torch.float32, False, "euler"
+        learn = seat_of(self.options, modules_in(host), words_of(variables, vars(host)))
+        wrapped = Integrated(func, plan, times, *how, learn)
         if not found:
             wrapped.stages.note("no padding mask was found: all frames count")
         result = original(wrapped, y0, t, **given)

@@ -18,6 +18,7 @@ from ..correctable import OUT_OF_REACH, plan_with
 from ..grid import Grid
 from ..plan import Plan, given_plan
 from ..run import check_options
+from ..teaching import teacher_of
 from .options import plan_for
 from .stages import Wrapped
 
@@ -39,6 +40,7 @@ def odeint(
     mask: Any = None,
     dtype: torch.dtype = torch.float32,
     with_report: bool = False,
+    learn: Any = None,
     **plan_options: Any,
 ) -> Any:
     """torchdiffeq.odeint, with func queried at `budget` of the stages of t: y at every t.
@@ -52,6 +54,8 @@ def odeint(
 
     mask          which coordinates of y the statistics see (all are predicted): True is seen
     with_report   return (trajectory, report)
+    learn         True: the first call in a setting runs func at every stage, and teaches the others
+                  where to (docs/learning.md); a number, or geoshrink.Learning(…)
     """
     try:
         import torchdiffeq
@@ -62,7 +66,10 @@ def odeint(
         reason = f"{reason}: every call is run"
         logger.warning("geoshrink: %s", reason)
     stages = stages_of(times, reason, budget, plan, plan_options, "euler")
-    wrapped = Integrated(func, *stages, mask, dtype, False, "euler")
+    teacher = None
+    if reason is None:
+        teacher = teacher_of(learn, plan_options, plan, model=func)
+    wrapped = Integrated(func, *stages, mask, dtype, False, "euler", teacher)
     more = {} if event_fn is None else {"event_fn": event_fn}
     given = None if options is None else dict(options)
     result = torchdiffeq.odeint(
@@ -80,6 +87,7 @@ def wrap(
     mask: Any = None,
     dtype: torch.dtype = torch.float32,
     solver: str | None = None,
+    learn: Any = None,
     **plan_options: Any,
 ) -> Integrated:
     """func for a solver that calls it once at every time of t but the last, as Euler does.
@@ -93,7 +101,8 @@ def wrap(
     thread has runs of its own.
     """
     stages = stages_of(numbers(t), None, budget, plan, plan_options, solver)
-    return Integrated(func, *stages, mask, dtype, False, solver)
+    teacher = teacher_of(learn, plan_options, plan, model=func)
+    return Integrated(func, *stages, mask, dtype, False, solver, teacher)
 
 
 class Integrated(Wrapped):

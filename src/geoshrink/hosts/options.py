@@ -10,16 +10,18 @@ from typing import Any
 from ..blocks import Blocks
 from ..correction import Correction
 from ..grid import Grid
+from ..learning import Learning
 from ..methods import is_default
 from ..plan import Plan, check_plan, given_plan
 from ..targets import aimed
+from ..teaching import check_learning
 from .scheduling import FEW_STEPS, is_euler, knows_data, prediction_of
 
 logger = logging.getLogger("geoshrink")
 DEFAULT_SPEEDUP = 3.0
 OPTIONS = (
     "budget", "speedup", "target_db", "most", "judge", "plan", "anchors", "rule", "space", "blocks",
-    "coefficients", "target", "refine", "correct", "clock",
+    "coefficients", "target", "refine", "correct", "clock", "learn",
 )  # fmt: skip
 COUNTED = ("budget", "speedup", "target_db")  # what says how many calls
 
@@ -33,6 +35,9 @@ def check_options(
     exact and says why.
     """
     options = options if budget is None else {**options, "budget": budget}
+    learn = options.get("learn")
+    if learn is None or learn is False:
+        options = without_learning(options)
     if "plan" in options:
         options = {"plan": given_plan(options["plan"], {**options, "plan": None})}
         check_schedulers(options, schedulers)
@@ -51,10 +56,16 @@ def check_options(
             f"unknown option {min(unknown)!r}; the options are {', '.join(OPTIONS)} (the grid is "
             "the pipeline's own)"
         )
+    check_learning(learn, options)
     options = aimed(options)
-    Plan.of(trial_grid(options), **options)
+    Plan.of(trial_grid(options), **without_learning(options))
     check_schedulers(options, schedulers)
-    return options
+    return options if "learn" not in options else {**options, "learn": Learning.of(learn)}
+
+
+def without_learning(options: dict[str, Any]) -> dict[str, Any]:
+    """Those of Plan.of."""
+    return {name: value for name, value in options.items() if name != "learn"}
 
 
 def trial_grid(options: dict[str, Any]) -> list[float]:
@@ -144,7 +155,7 @@ def warn(error: Exception) -> str:
 def plan_for(grid: Grid, options: dict[str, Any]) -> Plan:
     """The plan of these options for a grid; a ValueError if it was made for another one."""
     if "plan" not in options:
-        return Plan.of(grid, **options)
+        return Plan.of(grid, **without_learning(options))
     plan = check_plan(options["plan"], grid)
     missing = [start for start in grid.regimes if start not in plan.grid.regimes]
     if missing:

@@ -86,6 +86,9 @@ def accelerate(host: Any, budget: int | None = None, **options: Any) -> Handle:
                 calls, judge="worst" asks it of every sample of a batch, "mean" of their mean
     options     speedup, anchors, rule, space, blocks, coefficients, target, refine, correct, clock:
                 as in Plan.of; target="flow" and refine need a scheduler that is Euler's
+    learn       True: the first run in a setting (model, steps, guidance, size) is exact and teaches
+                the others where to query (docs/learning.md); a number N: so is every Nth; or
+                geoshrink.Learning(…), which can keep it in a folder. See handle.learned
     plan        in place of all these: a Plan, the path of its JSON file, or the contents as a dict
     scheduler   what the host steps, and denoisers, the networks that it calls (modules, or names of
                 its components): where geoshrink does not recognise them by itself

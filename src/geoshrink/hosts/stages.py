@@ -20,6 +20,7 @@ from torch import Tensor
 from ..plan import Plan
 from ..report import Report
 from ..run import Run
+from ..teaching import Teacher
 
 
 class Stages:
@@ -30,6 +31,7 @@ class Stages:
     counts    whether `forwards` counts how often the network itself runs
     made      what the caller likes to remember of the latest exact output
     solver    what the host does with the outputs, where it is one of ours
+    learn     who places the anchors, where exact runs teach
     """
 
     def __init__(
@@ -41,8 +43,9 @@ class Stages:
         dtype: torch.dtype = torch.float32,
         counts: bool = False,
         solver: str | None = None,
+        learn: Teacher | None = None,
     ):
-        self.run = Run(plan, mask=mask, dtype=dtype, solver=solver)
+        self.run = Run(plan, mask=mask, dtype=dtype, solver=solver, learn=learn)
         self.times, self.begin_note = times, note
         self.counts, self.made = counts, None
         self.begin()

@@ -14,10 +14,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..adapters import adapters_of, plain
 from .stack import variables_of
 
 SETTINGS = ("attention_kwargs", "cfg", "guidance", "scale")  # words in the names of attributes
-ADAPTERS = ("_active_adapter", "_disable_adapters", "merged_adapters", "scale", "scaling")
 Mark = tuple[weakref.ref, int]  # a tensor and its version
 
 
@@ -74,15 +74,6 @@ class Steering:
         return own | {"an adapter's scale": [plain(home.get(name)) for home, name in self.adapters]}
 
 
-def adapters_of(modules: Iterable[nn.Module]) -> Iterable[tuple[dict[str, Any], str]]:
-    """(namespace, name) of every scale of a LoRA or of an image prompt in the denoisers."""
-    for module in modules:
-        yield vars(module), "peft_config"  # there once a LoRA is
-        for part in module.modules():
-            for home in (vars(part), getattr(vars(part).get("processor"), "__dict__", {})):
-                yield from ((home, name) for name in ADAPTERS if name in home)
-
-
 def look_at_tensors(known: dict[str, Any]) -> dict[str, Mark]:
     """The variables that a callback is given and may return."""
     names = {"latents", *(known.get("callback_on_step_end_tensor_inputs") or ())}
@@ -91,15 +82,6 @@ def look_at_tensors(known: dict[str, Any]) -> dict[str, Mark]:
 
 def mark(tensor: Tensor) -> Mark:
     return weakref.ref(tensor), 0 if tensor.is_inference() else tensor._version
-
-
-def plain(value: Any) -> Any:
-    """A setting as something that does not change with it; tensors say nothing."""
-    if isinstance(value, dict):
-        return {key: plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple, set)):
-        return [plain(part) for part in value]
-    return value if isinstance(value, (bool, int, float, str)) else None
 
 
 def truth(host: Any, name: str) -> bool | None:

@@ -17,11 +17,13 @@ import torch
 from torch import Tensor
 
 from ..grid import Grid
+from ..learning.fingerprint import modules_in
 from ..report import Report
 from .handle import KEPT, Handle, announced
 from .hooks import Hooks, lift_all
 from .host import Host, arguments_of, is_a
 from .options import check_options, plan_of
+from .seats import seat_of, words_of
 from .signatures import check_method, named
 from .stages import Stages, switches
 
@@ -52,7 +54,7 @@ def attach(host: Any, budget: int | None = None, *, stage: str = "slat", **optio
         hooks.place(sampler, "sample", named(sampler.sample, ours.on_sample))
         inference = named(sampler._inference_model, ours.on_inference)
         hooks.place(sampler, "_inference_model", inference)
-    return Handle(lambda: list(reports), hooks.lift)
+    return Handle(lambda: list(reports), hooks.lift, learning=options.get("learn"))
 
 
 def samplers_of(pipeline: Any, stage: str) -> list[Any]:
@@ -84,7 +86,8 @@ class Sampler:
         times = rescaled(given["steps"], given["rescale_t"])
         grid = Grid.of(times, data=0.0, regimes=switches(guided(given, times[:-1])))
         plan, note = plan_of(grid, self.options)
-        stages = Stages(plan, times, note, counts=True, solver="euler")
+        learn = seat_of(self.options, modules_in(given["model"]), words_of(given))
+        stages = Stages(plan, times, note, counts=True, solver="euler", learn=learn)
         outer = self.here.stages
         try:
             self.here.stages = stages

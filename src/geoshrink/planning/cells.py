@@ -132,7 +132,8 @@ class Products:
 
 
 class Pairs:
-    """The same costs from the two latest anchors j, k only, for rules that need no more.
+    """The same costs from the two latest anchors j, k only, for rules that need no more, and those
+    of interpolated cells.
 
     ω does not depend on the sample under hold (0) and linear (λ), so the mean Gram matrix is
     enough. With W the weights of errors at all stages and Q_l the factor by which Euler carries x
@@ -154,25 +155,44 @@ class Pairs:
 
     def costs(self, k: int, rule: str) -> Tensor:
         """(j, l) for l = k + 1 … L."""
+        total, own, AA, ahead = self.of_cells(k)
+        G, past = self.G, max(k, 1)
+        if rule == HOLD or k == 0:
+            return (AA * self.price[k + 1 :]).expand(past, -1)
+        A = total[:, None] * G[k, :past] - own[:, :past]  # ⟨A_l, z_j⟩
+        AD = (total * G[k, k] - own[:, k])[:, None] - A
+        S = (G[k, k] + G.diagonal()[:past] - 2 * G[k, :past]).clamp(min=0)
+        span = self.view.points[k] - self.view.points[:past]
+        w = ahead[:, None] / torch.where(span == 0, torch.inf, span)
+        return ((AA[:, None] + w * (2 * AD + w * S)) * self.price[k + 1 :, None]).T
+
+    def between(self, k: int) -> Tensor:
+        """(l,): what interpolation between anchors k and l leaves, l = k + 1 … L; that to the end,
+        where no anchor is, counts as held.
+        """
+        total, own, AA, ahead = self.of_cells(k)
+        G, ends = self.G, range(k + 1, self.view.stages)
+        count = len(ends)
+        span = self.view.points[k + 1 : k + 1 + count] - self.view.points[k]
+        a = ahead[:count] / torch.where(span == 0, torch.inf, span)
+        chord = (G.diagonal()[ends] + G[k, k] - 2 * G[k, ends]).clamp(min=0)
+        along = total[:count] * G[k, ends] - own[range(count), ends]  # ⟨A_l, z_l⟩
+        along = along - (total * G[k, k] - own[:, k])[:count]
+        left = (AA[:count] + a * (2 * along + a * chord)).clamp(min=0)
+        return torch.cat([left, AA[count:]]) * self.price[k + 1 :]
+
+    def of_cells(self, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """For every end l: Σ W, ⟨Σ W·z_n, ·⟩, ‖A‖² and Σ W·(t_n − t_k) of the nodes from k to l."""
         s = k if self.view.parts else k + 1
         ends = slice(k + 1, None)
         Q = torch.cat([self.sums.new_ones(1), self.factors[s:].cumprod(0)])  # from s to s, s + 1 …
         Q = Q[k + 1 - s :]
-        past = max(k, 1)
-        own = self.WG[ends] - Q[:, None] * self.WG[s]  # ⟨Σ W z_n, ·⟩
+        own = self.WG[ends] - Q[:, None] * self.WG[s]
         total = self.sums[ends] - Q * self.sums[s]
         square = self.WGW.diagonal()[ends] - 2 * Q * self.WGW[ends, s] + Q * Q * self.WGW[s, s]
-        G = self.G
-        AA = (total**2 * G[k, k] - 2 * total * own[:, k] + square).clamp(min=0)
-        if rule == HOLD or k == 0:
-            return (AA * self.price[ends]).expand(past, -1)
-        A = total[:, None] * G[k, :past] - own[:, :past]  # ⟨A_l, z_j⟩
-        AD = (total * G[k, k] - own[:, k])[:, None] - A
-        S = (G[k, k] + G.diagonal()[:past] - 2 * G[k, :past]).clamp(min=0)
-        ahead = self.WT[ends] - Q * self.WT[s] - self.view.points[k] * total  # Σ W·(t_n − t_k)
-        span = self.view.points[k] - self.view.points[:past]
-        w = ahead[:, None] / torch.where(span == 0, torch.inf, span)
-        return ((AA[:, None] + w * (2 * AD + w * S)) * self.price[ends, None]).T
+        AA = (total**2 * self.G[k, k] - 2 * total * own[:, k] + square).clamp(min=0)
+        ahead = self.WT[ends] - Q * self.WT[s] - self.view.points[k] * total
+        return total, own, AA, ahead
 
 
 def step_factors(view: View) -> Tensor:

@@ -1,0 +1,279 @@
+"""Learning: who is to learn, from which runs, and what is known so far. Shared by threads.
+
+The first run in a setting makes every call: its result is that of the ordinary run, bit for bit,
+and it teaches. The runs after it have the anchors that it asks for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..checks import whole
+from ..plan import Plan
+from .choosing import plan_from, why_not
+from .files import add_to, cache_folder, found_in, used
+from .fingerprint import Fingerprints, modules_in
+from .learned import Learned, mean_squares
+from .recording import Recording
+from .setting import Setting
+
+KEPT = 64  # settings
+logger = logging.getLogger("geoshrink")
+
+
+@dataclass
+class Known:
+    """One setting.
+
+    learned   None until a run has ended; why: nothing can be learned
+    runs      that have begun since the latest exact one
+    checked   its first output was seen to be like the one of the file that it came from
+    """
+
+    setting: Setting
+    learned: Learned | None = None
+    why: str | None = None
+    runs: int = 0
+    checked: bool = True
+
+
+class Learning:
+    """What learn=… stands for.
+
+        learning = geoshrink.Learning(every=20, folder=True)
+        handle = geoshrink.accelerate(pipe, budget=10, learn=learning)
+
+    every    so often a run is exact again, and adds to what is known; default: the first one only
+    folder   what is learned is kept there, for other processes and later days; True: in the user's
+             cache directory (`geoshrink learned list` shows it)
+    name     tells settings apart that geoshrink cannot: your own guidance, another model behind the
+             same callable
+    """
+
+    def __init__(
+        self,
+        every: int | None = None,
+        *,
+        folder: str | Path | bool | None = None,
+        name: str = "",
+    ):
+        if every is not None and whole(every, "every") < 2:
+            raise ValueError(f"every={every!r}: from every 2nd run on, or leave it out")
+        if not isinstance(name, str):
+            raise TypeError(f"name is a text that tells settings apart, got {name!r}")
+        self.every, self.name = every, name
+        self.folder = cache_folder() if folder is True else Path(folder) if folder else None
+        self.prints, self.told = Fingerprints(), False
+        self.known: list[Known] = []  # the latest used last
+        self.plans: dict[Any, Plan] = {}
+        self.lock = threading.RLock()
+
+    @classmethod
+    def of(cls, given: Any) -> Learning:
+        """What people pass as `learn`: True, a number, a folder or a file, Learned, Learning."""
+        if isinstance(given, cls):
+            return given
+        if given is True:
+            return cls()
+        if isinstance(given, (str, Path)):
+            if not Path(given).is_file():
+                return cls(folder=given)
+            given = Learned.load(given)
+        if isinstance(given, Learned):
+            made = cls(name=given.setting.name)
+            made.known.append(Known(given.setting, given, checked=False))
+            return made
+        if isinstance(given, int) and given >= 2:
+            return cls(every=given)
+        raise TypeError(
+            f"learn={given!r}: give True, a number N (every Nth run is exact), what was learned "
+            "(geoshrink.Learned, or its file), a folder, or geoshrink.Learning(…)"
+        )
+
+    @property
+    def learned(self) -> Learned | None:
+        """Of the setting that was used last; None if nothing is known of it yet."""
+        with self.lock:
+            return self.known[-1].learned if self.known else None
+
+    @property
+    def settings(self) -> list[Learned]:
+        """All that was learned, the latest used first."""
+        with self.lock:
+            return [k.learned for k in reversed(self.known) if k.learned is not None]
+
+    def forget(self) -> None:
+        """Here, not in the folder: the next run is exact again."""
+        with self.lock:
+            self.known, self.plans = [], {}
+
+    def at(
+        self,
+        modules: Sequence[nn.Module] = (),
+        words: str = "",
+        spaces: Sequence[str] = ("output",),
+    ) -> Seat:
+        """For the runs of one model.
+
+        modules   whose weights are the model
+        words     what else tells its settings apart: guidance …
+        spaces    in which its outputs can be predicted
+        """
+        with self.lock:
+            model = self.prints.of(modules)
+        return Seat(self, model, words, tuple(spaces))
+
+    def decide(
+        self, asked: Plan, setting: Setting, leaves: Sequence[Tensor], spaces: Sequence[str]
+    ) -> Plan | None:
+        """The plan of a run whose first outputs are there; None: it is to be exact and teach."""
+        with self.lock:
+            known = self.find(setting)
+            if known.learned is not None and not known.checked:
+                known.checked = True
+                if known.learned.differs(mean_squares(leaves)):
+                    logger.warning(
+                        "geoshrink: %s: its first output is unlike this one's, so it is of another "
+                        "model, and is not used",
+                        known.learned,
+                    )
+                    known.learned = None
+            known.runs += 1
+            due = self.every is not None and known.runs >= self.every
+            if known.why is not None:
+                return replace(asked, mesh=f"{asked.mesh} (nothing was learned: {known.why})")
+            if known.learned is None or due:
+                known.runs = 0
+                return None
+            key = id(known.learned), asked, tuple(spaces), setting.grid
+            if key not in self.plans:
+                if len(self.plans) >= KEPT:
+                    self.plans.clear()
+                self.plans[key] = plan_from(known.learned, asked, spaces, setting.solver)
+            return self.plans[key]
+
+    def find(self, setting: Setting) -> Known:
+        """What is known of a setting, here or in the folder."""
+        found = next((k for k in self.known if k.setting.difference(setting) is None), None)
+        if found is None:
+            found = Known(setting)
+            stored = None if self.folder is None else found_in(self.folder, setting, Learned)
+            if stored is not None:
+                used(stored[0])
+                found = Known(setting, stored[1], checked=False)
+            self.known = self.known[1 - KEPT :]
+        self.known = [k for k in self.known if k is not found] + [found]
+        return found
+
+    def add(self, setting: Setting, taught: Learned | str) -> None:
+        """What an exact run has taught, or why it has taught nothing."""
+        with self.lock:
+            known = self.find(setting)
+            if isinstance(taught, str):
+                known.why = taught
+                logger.warning("geoshrink: nothing was learned: %s", taught)
+                return
+            known.why = None
+            if self.folder is not None:
+                try:
+                    known.learned = add_to(self.folder, taught)
+                except OSError as error:
+                    logger.warning("geoshrink: what was learned could not be kept: %s", error)
+                    known.learned = taught
+            elif known.learned is None:
+                known.learned = taught
+            else:
+                known.learned = known.learned.and_then(taught)
+            self.plans.clear()
+
+    def tell(self, steps: int) -> None:
+        """One line says why a run is slow, once."""
+        if not self.told:
+            self.told = True
+            logger.warning(
+                "geoshrink: this run makes all of its %d calls and is exact: it teaches the runs "
+                "after it (learn=…)",
+                steps,
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self.lock:
+            state = {**vars(self), "known": [*self.known], "plans": {}}
+        return {k: v for k, v in state.items() if k not in ("lock", "prints")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.prints, self.lock = Fingerprints(), threading.RLock()
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where the runs of one model are taught: what a Run is given as `learn`."""
+
+    learning: Learning
+    model: str
+    words: str
+    spaces: tuple[str, ...]
+
+    def begin(
+        self,
+        asked: Plan,
+        leaves: Sequence[Tensor],
+        solver: str,
+        masks: Sequence[Tensor | None] = (),
+    ) -> tuple[Plan, Recording | None]:
+        """(the plan of a run whose first outputs are there, what records it if it is exact)."""
+        why = why_not(asked, asked.grid)
+        if why is not None:
+            return replace(asked, mesh=f"{asked.mesh} (nothing is learned: {why})"), None
+        pictures = pictures_in(asked, leaves)
+        sizes = tuple(max(1, leaf.numel() // pictures) for leaf in leaves)
+        kinds = ", ".join(dict.fromkeys(str(leaf.dtype).removeprefix("torch.") for leaf in leaves))
+        own = dict(model=self.model, name=self.learning.name, words=self.words)
+        setting = Setting(asked.grid, sizes, kinds, solver, **own)
+        plan = self.learning.decide(asked, setting, leaves, self.spaces)
+        if plan is not None:
+            return plan, None
+        self.learning.tell(asked.steps)
+        exact = Plan.of(asked.grid, blocks=asked.blocks)
+        exact = replace(exact, mesh="every stage: exact, to learn from it")
+        learn = self.learning.add
+        return exact, Recording(setting, pictures, lambda taught: learn(setting, taught), masks)
+
+
+def pictures_in(plan: Plan, leaves: Sequence[Tensor]) -> int:
+    """How many pictures were made at once."""
+    batched = 0 in plan.blocks.dims and all(leaf.ndim > 1 for leaf in leaves)
+    return max(1, min(len(leaf) for leaf in leaves)) if batched else 1
+
+
+#: What sample() and odeint() learn, by how often a run is exact; they are told apart by weights.
+COMMON: dict[int | None, Learning] = {}
+
+
+def teacher(learn: Any, model: Any) -> Seat:
+    """The seat of a run of our own loops.
+
+    model   the callable that is sampled, where somebody knows it: it need not be the same object in
+            the next call, the weights that it holds tell it
+    """
+    spaces = "output", "data"
+    learning = Learning.of(learn)
+    if model is None:
+        return learning.at(spaces=spaces)
+    modules = modules_in(model)
+    if isinstance(learn, int):
+        if not modules:
+            raise ValueError(
+                f"learn={learn!r} tells models apart by their weights, and {model!r} holds no "
+                "torch.nn.Module: pass learn=geoshrink.Learning(), the same one in every call"
+            )
+        learning = COMMON.setdefault(learning.every, learning)
+    return learning.at(modules, spaces=spaces)

@@ -1,0 +1,68 @@
+"""What `learn` stands for, where runs are: who says at which stages they query (learning/)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from .plan import Plan
+from .targets import RUN
+
+#: What leaves a learned plan nothing to choose.
+PLACED = ("anchors", "coefficients", "refine", "blocks")
+RULES = ("signed time", "time", "linear")
+
+
+@runtime_checkable
+class Teacher(Protocol):
+    """Of the runs of one model in settings that it tells apart: learning.Seat."""
+
+    def begin(
+        self, asked: Plan, leaves: Sequence[Tensor], solver: str, masks: Sequence[Tensor | None]
+    ) -> tuple[Plan, Any]:
+        """(the plan of a run whose first outputs are there, what records it if it is exact)."""
+        ...
+
+
+#: Makes a teacher of what people pass as `learn` and of the callable that is the model. Set by the
+#: package: learning/ knows planning/, which knows runs.
+TEACHERS: list[Callable[[Any, Any], Teacher]] = []
+
+
+def teacher_of(
+    learn: Any,
+    options: Mapping[str, Any],
+    plan: Any = None,
+    reserve: int = 0,
+    group: Any = None,
+    model: Any = None,
+) -> Teacher | None:
+    """Who places the anchors, where `learn` asks for it; a host brings its own."""
+    if learn is None or learn is False:
+        return None
+    check_learning(learn, options)
+    if isinstance(learn, Teacher):
+        return learn
+    for name, value in (("plan", plan), ("reserve", reserve), ("group", group)):
+        if value is not None and value is not False and value != 0:
+            raise ValueError(f"learn={learn!r} does not go with {name}: leave one of them out")
+    return TEACHERS[-1](learn, model)
+
+
+def check_learning(learn: Any, options: Mapping[str, Any]) -> None:
+    """Refuses options beside which nothing can be learned."""
+    if learn is None or learn is False:
+        return
+    for name in PLACED:
+        if options.get(name) is not None:
+            raise ValueError(
+                "learn places the anchors, for the default's prediction: leave out "
+                f"{name}={options[name]!r}"
+            )
+    rule = options.get("rule")
+    if rule is not None and str(rule) not in RULES:
+        raise ValueError(f"learn goes with the default's rule: leave out rule={rule!r}")
+    if options.get("target", RUN) != RUN:
+        raise ValueError(f"learn is for target='run', not {options['target']!r}")
