@@ -118,4 +118,6 @@ def why_not(plan: Plan, grid: Grid) -> str | None:
         return "every stage is queried anyway"
     if noise_levels(grid) is None or any(track.noise is None for track in grid.tracks):
         return "the noise levels of the grid are not known, or do not fall"
+    if plan.correct is None and grid.regimes:
+        return "with regimes it is for corrected cells"
     return None

@@ -80,8 +80,10 @@ def some_of(tensor: Tensor) -> Tensor | None:
     if tensor.is_meta or not tensor.numel():
         return None
     try:
-        places = torch.linspace(0, tensor.numel() - 1, SAMPLED).long().unique()
-        return tensor.reshape(-1)[places.to(tensor.device)].to(torch.float32)
+        last = tensor.numel() - 1
+        places = sorted({last * i // (SAMPLED - 1) for i in range(SAMPLED)})
+        flat = tensor.reshape(-1)
+        return torch.stack([flat[place] for place in places]).to(torch.float32)
     except (RuntimeError, NotImplementedError, TypeError):  # a packed type that cannot be indexed
         return None
 
