@@ -16,7 +16,7 @@ from types import ModuleType
 from . import __version__
 
 GROUP = "geoshrink.commands"
-OWN = {"compare": "geoshrink.commands.compare", "plan": "geoshrink.commands.plan"}
+OWN = {name: f"geoshrink.commands.{name}" for name in ("compare", "learned", "plan")}
 #: Commands of other distributions, named so that an error can say what to install.
 ELSEWHERE = {"bench": "geoshrink-bench", "demo": "geoshrink-bench"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 from torch import Tensor
 
 from .plan import Plan
@@ -40,7 +41,7 @@ def teacher_of(
     model: Any = None,
 ) -> Teacher | None:
     """Who places the anchors, where `learn` asks for it; a host brings its own."""
-    if learn is None or learn is False:
+    if is_off(learn):
         return None
     check_learning(learn, options)
     if isinstance(learn, Teacher):
@@ -51,9 +52,13 @@ def teacher_of(
     return TEACHERS[-1](learn, model)
 
 
+def is_off(learn: Any) -> bool:
+    return learn is None or (isinstance(learn, (bool, np.bool_)) and not learn)
+
+
 def check_learning(learn: Any, options: Mapping[str, Any]) -> None:
     """Refuses options beside which nothing can be learned."""
-    if learn is None or learn is False:
+    if is_off(learn):
         return
     for name in PLACED:
         if options.get(name) is not None:

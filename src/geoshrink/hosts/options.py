@@ -14,7 +14,7 @@ from ..learning import Learning
 from ..methods import is_default
 from ..plan import Plan, check_plan, given_plan
 from ..targets import aimed
-from ..teaching import check_learning
+from ..teaching import check_learning, is_off
 from .scheduling import FEW_STEPS, is_euler, knows_data, prediction_of
 
 logger = logging.getLogger("geoshrink")
@@ -36,7 +36,7 @@ def check_options(
     """
     options = options if budget is None else {**options, "budget": budget}
     learn = options.get("learn")
-    if learn is None or learn is False:
+    if is_off(learn):
         options = without_learning(options)
     if "plan" in options:
         options = {"plan": given_plan(options["plan"], {**options, "plan": None})}

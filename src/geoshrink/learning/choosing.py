@@ -17,7 +17,7 @@ from ..correction import usual
 from ..grid import Grid
 from ..meshes.auto import noise_levels
 from ..plan import Plan
-from ..planning.planner import knows_data
+from ..planning.planner import knows_data, one_thread
 from ..quality.ladder import LEAST, budgets_between
 from .costs import Tables
 from .growth import picture, zoo
@@ -37,14 +37,14 @@ def plan_from(learned: Learned, default: Plan, spaces: Sequence[str], solver: st
     tau = noise_levels(default.grid)
     assert tau is not None
     beliefs, judges = believed(learned, tau), (zoo(tau), np.ones(len(tau)))
+    own = tables_of(learned, default, default.space)
     found = []
-    for space in spaces:
+    for space in dict.fromkeys((default.space, *spaces)):
         if possible(space, default, solver):
-            tables = tables_of(learned, default, space)
+            tables = own if space == default.space else tables_of(learned, default, space)
             anchors = cheapest(tables, default.budget, beliefs)
             found.append((replace(default, anchors=anchors, space=space), tables))
     plan, tables = min(found, key=lambda f: sum(decibels(f[0], f[1], g) for g in beliefs))
-    own = tables_of(learned, default, default.space)
     gain = min(decibels(default, own, g) - decibels(plan, tables, g) for g in judges)
     words = in_words(learned)
     margin = UNCORRECTED if default.correct is None else MARGIN
@@ -93,7 +93,8 @@ def cheapest(tables: Tables, count: int, beliefs: Sequence[np.ndarray]) -> tuple
 
 
 def tables_of(learned: Learned, plan: Plan, space: str) -> Tables:
-    return Tables(learned.grams, plan.grid, space, plan.clock, plan.correct is not None)
+    with one_thread():
+        return Tables(learned.grams, plan.grid, space, plan.clock, plan.correct is not None)
 
 
 def decibels(plan: Plan, tables: Tables, growth: np.ndarray) -> float:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -19,11 +20,12 @@ from typing import Any, TypeVar
 from ..files import write_whole
 from ..grid import read_grid
 from ..planning.files import digest, pack, symmetric, unpack, upper
-from .setting import Setting
+from .setting import EXACT, Setting
 
 KIND, VERSION, DIGEST = "geoshrink learned", 1, "sha256"
 FOLDER_BYTES = 64 * 2**20
 ENDING = ".learned.json"
+NAMED = re.compile(r"([0-9a-f]{8})[0-9a-f]{8}" + re.escape(ENDING))
 Kind = TypeVar("Kind")
 logger = logging.getLogger("geoshrink")
 
@@ -44,7 +46,7 @@ def read(kind: Callable[..., Kind], file: str | Path) -> Kind:
     try:
         body = json.loads(Path(file).read_text(encoding="utf-8"))
         version = body[KIND]
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError(f"{file} holds nothing that was learned, or is damaged") from None
     if version != VERSION:
         raise ValueError(
@@ -76,14 +78,26 @@ def cache_folder() -> Path:
 
 def file_of(folder: Path, setting: Setting) -> Path:
     """Where a new setting goes."""
-    name = hashlib.sha256(json.dumps(asdict(setting), sort_keys=True).encode()).hexdigest()[:16]
-    return folder / f"{name}{ENDING}"
+    return folder / f"{kin_of(setting)}{hashed(asdict(setting))}{ENDING}"
 
 
-def entries(folder: Path) -> list[Path]:
-    """The latest used first."""
+def kin_of(setting: Setting) -> str:
+    """How the names begin of files that can be of settings like this one."""
+    exact = [getattr(setting, name) for name in EXACT]
+    return hashed([*exact, setting.grid.steps])
+
+
+def hashed(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def entries(folder: Path, kin: str = "") -> list[Path]:
+    """The latest used first; with a kin, those whose names say nothing, or this."""
     found = []
     for file in folder.glob(f"*{ENDING}") if folder.is_dir() else ():
+        named = NAMED.fullmatch(file.name)
+        if kin and named and named[1] != kin:
+            continue
         try:
             found.append((file.stat().st_mtime, file))
         except OSError:  # another process has forgotten it
@@ -93,7 +107,7 @@ def entries(folder: Path) -> list[Path]:
 
 def found_in(folder: Path, setting: Setting, kind: Callable[..., Kind]) -> tuple[Path, Kind] | None:
     """The file of a setting like this one; damaged ones are passed over, with a warning."""
-    for file in entries(folder):
+    for file in entries(folder, kin_of(setting)):
         try:
             learned: Any = read(kind, file)
         except ValueError as error:
@@ -126,12 +140,15 @@ def used(file: Path) -> None:
 
 
 def bound(folder: Path, most: int = FOLDER_BYTES) -> None:
-    """Forgets the oldest files beyond so many bytes."""
+    """Forgets the oldest files beyond so many bytes, never the latest."""
     total = 0
-    for file in entries(folder):
-        total += file.stat().st_size
-        if total > most:
-            file.unlink(missing_ok=True)
+    for i, file in enumerate(entries(folder)):
+        try:
+            total += file.stat().st_size
+            if i and total > most:
+                file.unlink()
+        except FileNotFoundError:  # somebody else has forgotten it
+            continue
 
 
 @contextmanager

@@ -17,28 +17,27 @@ from torch import Tensor, nn
 
 from ..adapters import adapters_of, plain
 
-SAMPLED = 4  # numbers of every tensor
+ENDS = 2  # numbers at either end of every tensor
 LOOKED_AT = 200  # objects, for the modules that a callable holds
 PREFIXES = ("_orig_mod.", "module.")  # of torch.compile and of data parallelism
 
 
-class Fingerprints:
-    """Those of the models seen latest, read again only if a tensor of theirs has changed."""
-
-    def __init__(self, kept: int = 8):
-        self.kept, self.known = kept, dict[tuple[int, ...], tuple[list, str]]()
-
-    def of(self, modules: Sequence[nn.Module]) -> str:
-        """ "" without modules."""
-        if not modules:
-            return ""
-        key, now = tuple(map(id, modules)), stamp(modules)
-        if key not in self.known or self.known[key][0] != now:
-            self.known.pop(key, None)
-            while len(self.known) >= self.kept:
-                self.known.pop(next(iter(self.known)))
-            self.known[key] = now, fingerprint(modules)
-        return self.known[key][1]
+def fingerprint(modules: Sequence[nn.Module]) -> str:
+    """Empty without modules. Reads the weights each time, since writing to one by `.data` leaves no
+    trace; waits for the device, once for each type of weights.
+    """
+    if not modules:
+        return ""
+    described, numbers = [], dict[tuple[torch.device, torch.dtype], list[Tensor]]()
+    for name, tensor in tensors_of(modules):
+        described.append((name, [*tensor.shape], str(tensor.dtype)))
+        for end in ends_of(tensor):
+            numbers.setdefault((end.device, end.dtype), []).append(end)
+    described += [(name, plain(home.get(name)), "") for home, name in adapters_of(modules)]
+    digest = hashlib.sha256(json.dumps(described, default=str).encode())
+    for parts in numbers.values():
+        digest.update(read(parts))
+    return digest.hexdigest()
 
 
 def tensors_of(modules: Sequence[nn.Module]) -> Iterator[tuple[str, Tensor]]:
@@ -49,43 +48,25 @@ def tensors_of(modules: Sequence[nn.Module]) -> Iterator[tuple[str, Tensor]]:
             yield name, tensor
 
 
-def stamp(modules: Sequence[nn.Module]) -> list:
-    """What changes when a weight does. Reads nothing from the device."""
-    found: list = [plain(home.get(name)) for home, name in adapters_of(modules)]
-    for _, tensor in tensors_of(modules):
-        version = 0 if tensor.is_inference() else tensor._version
-        found.append((id(tensor), version, tensor.dtype, tensor.device))
-    return found
-
-
-def fingerprint(modules: Sequence[nn.Module]) -> str:
-    """Waits for the device, once for each that the weights are on."""
-    described, numbers = [], dict[torch.device, list[Tensor]]()
-    for name, tensor in tensors_of(modules):
-        described.append((name, [*tensor.shape], str(tensor.dtype)))
-        picked = some_of(tensor)
-        if picked is not None:
-            numbers.setdefault(picked.device, []).append(picked)
-    described += [(name, plain(home.get(name)), "") for home, name in adapters_of(modules)]
-    digest = hashlib.sha256(json.dumps(described, default=str).encode())
-    for parts in numbers.values():
-        digest.update(torch.cat(parts).cpu().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def some_of(tensor: Tensor) -> Tensor | None:
-    """A few numbers of it; None where there are none to read here."""
+def ends_of(tensor: Tensor) -> list[Tensor]:
+    """A few numbers of it, as views; none where there are none to read here."""
     local: Any = getattr(tensor, "to_local", lambda: tensor)  # of one that is sharded
     tensor = local().detach()
     if tensor.is_meta or not tensor.numel():
-        return None
+        return []
     try:
-        last = tensor.numel() - 1
-        places = sorted({last * i // (SAMPLED - 1) for i in range(SAMPLED)})
-        flat = tensor.reshape(-1)
-        return torch.stack([flat[place] for place in places]).to(torch.float32)
-    except (RuntimeError, NotImplementedError, TypeError):  # a packed type that cannot be indexed
-        return None
+        rows = (tensor[(place,) * (tensor.ndim - 1)].reshape(-1) for place in (0, -1))
+        first, last = rows
+        return [first[:ENDS], last[-ENDS:]]
+    except (RuntimeError, NotImplementedError, TypeError, IndexError):  # a packed type
+        return []
+
+
+def read(parts: Sequence[Tensor]) -> bytes:
+    try:
+        return torch.cat([*parts]).to(torch.float32).cpu().numpy().tobytes()
+    except (RuntimeError, NotImplementedError, TypeError):
+        return b""
 
 
 def modules_in(call: Any) -> list[nn.Module]:

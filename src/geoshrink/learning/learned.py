@@ -21,7 +21,7 @@ MOST = 64  # pictures that an old one counts among: what is new is never less th
 CHANGED = 2.0  # times as large a first output, or as small: it is another model
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Learned:
     """grams     one (T + 1, T + 1) per slot: of x_0, v_0 … v_{T−1}, over the run's energy
     spread    of the leading slot, as growth.py has it; None: unknown

@@ -10,18 +10,20 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from ..checks import whole
 from ..plan import Plan
 from .choosing import plan_from, why_not
 from .files import add_to, cache_folder, found_in, used
-from .fingerprint import Fingerprints, modules_in
+from .fingerprint import fingerprint, modules_in
 from .learned import Learned, mean_squares
-from .recording import Recording
+from .recording import Recording, masked
 from .setting import Setting
 
 KEPT = 64  # settings
@@ -70,7 +72,7 @@ class Learning:
             raise TypeError(f"name is a text that tells settings apart, got {name!r}")
         self.every, self.name = every, name
         self.folder = cache_folder() if folder is True else Path(folder) if folder else None
-        self.prints, self.told = Fingerprints(), False
+        self.told = False
         self.known: list[Known] = []  # the latest used last
         self.plans: dict[Any, Plan] = {}
         self.lock = threading.RLock()
@@ -80,18 +82,20 @@ class Learning:
         """What people pass as `learn`: True, a number, a folder or a file, Learned, Learning."""
         if isinstance(given, cls):
             return given
-        if given is True:
+        if isinstance(given, (bool, np.bool_)) and given:
             return cls()
         if isinstance(given, (str, Path)):
             if not Path(given).is_file():
+                if Path(given).suffix == ".json":
+                    raise ValueError(f"learn={str(given)!r}: there is no such file")
                 return cls(folder=given)
             given = Learned.load(given)
         if isinstance(given, Learned):
             made = cls(name=given.setting.name)
             made.known.append(Known(given.setting, given, checked=False))
             return made
-        if isinstance(given, int) and given >= 2:
-            return cls(every=given)
+        if isinstance(given, Integral) and int(given) >= 2:
+            return cls(every=int(given))
         raise TypeError(
             f"learn={given!r}: give True, a number N (every Nth run is exact), what was learned "
             "(geoshrink.Learned, or its file), a folder, or geoshrink.Learning(…)"
@@ -126,9 +130,7 @@ class Learning:
         words     what else tells its settings apart: guidance …
         spaces    in which its outputs can be predicted
         """
-        with self.lock:
-            model = self.prints.of(modules)
-        return Seat(self, model, words, tuple(spaces))
+        return Seat(self, fingerprint(modules), words, tuple(spaces))
 
     def decide(
         self, asked: Plan, setting: Setting, leaves: Sequence[Tensor], spaces: Sequence[str]
@@ -147,11 +149,11 @@ class Learning:
                     known.learned = None
             known.runs += 1
             due = self.every is not None and known.runs >= self.every
-            if known.why is not None:
-                return replace(asked, mesh=f"{asked.mesh} (nothing was learned: {known.why})")
-            if known.learned is None or due:
+            if due or (known.learned is None and known.why is None):
                 known.runs = 0
                 return None
+            if known.learned is None:
+                return replace(asked, mesh=f"{asked.mesh} (nothing was learned: {known.why})")
             key = id(known.learned), asked, tuple(spaces), setting.grid
             if key not in self.plans:
                 if len(self.plans) >= KEPT:
@@ -164,7 +166,12 @@ class Learning:
         found = next((k for k in self.known if k.setting.difference(setting) is None), None)
         if found is None:
             found = Known(setting)
-            stored = None if self.folder is None else found_in(self.folder, setting, Learned)
+            stored = None
+            try:
+                if self.folder is not None:
+                    stored = found_in(self.folder, setting, Learned)
+            except OSError as error:
+                logger.warning("geoshrink: what was learned before cannot be read: %s", error)
             if stored is not None:
                 used(stored[0])
                 found = Known(setting, stored[1], checked=False)
@@ -181,17 +188,13 @@ class Learning:
                 logger.warning("geoshrink: nothing was learned: %s", taught)
                 return
             known.why = None
+            known.learned = taught if known.learned is None else known.learned.and_then(taught)
+            self.plans.clear()
             if self.folder is not None:
                 try:
                     known.learned = add_to(self.folder, taught)
                 except OSError as error:
                     logger.warning("geoshrink: what was learned could not be kept: %s", error)
-                    known.learned = taught
-            elif known.learned is None:
-                known.learned = taught
-            else:
-                known.learned = known.learned.and_then(taught)
-            self.plans.clear()
 
     def tell(self, steps: int) -> None:
         """One line says why a run is slow, once."""
@@ -206,11 +209,11 @@ class Learning:
     def __getstate__(self) -> dict[str, Any]:
         with self.lock:
             state = {**vars(self), "known": [*self.known], "plans": {}}
-        return {k: v for k, v in state.items() if k not in ("lock", "prints")}
+        return {k: v for k, v in state.items() if k != "lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self.prints, self.lock = Fingerprints(), threading.RLock()
+        self.lock = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -238,7 +241,7 @@ class Seat:
         kinds = ", ".join(dict.fromkeys(str(leaf.dtype).removeprefix("torch.") for leaf in leaves))
         own = dict(model=self.model, name=self.learning.name, words=self.words)
         setting = Setting(asked.grid, sizes, kinds, solver, **own)
-        plan = self.learning.decide(asked, setting, leaves, self.spaces)
+        plan = self.learning.decide(asked, setting, masked(leaves, masks), self.spaces)
         if plan is not None:
             return plan, None
         self.learning.tell(asked.steps)
@@ -269,7 +272,7 @@ def teacher(learn: Any, model: Any) -> Seat:
     if model is None:
         return learning.at(spaces=spaces)
     modules = modules_in(model)
-    if isinstance(learn, int):
+    if isinstance(learn, (Integral, np.bool_)):
         if not modules:
             raise ValueError(
                 f"learn={learn!r} tells models apart by their weights, and {model!r} holds no "

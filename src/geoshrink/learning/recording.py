@@ -42,19 +42,16 @@ class Recording:
             if self.sketch is None:
                 sizes = [leaf.numel() for leaf in leaves]
                 self.sketch = Sketch(steps + 3, sizes, leaves[0].device)
-                self.sketch.keep(0, self.seen(x))
+                self.sketch.keep(0, masked(x, self.masks))
             if [leaf.numel() for leaf in leaves] != [*self.sketch.sizes]:
                 return "the outputs changed their shape"
-            self.sketch.keep(1 + stage, self.seen(leaves))
+            self.sketch.keep(1 + stage, masked(leaves, self.masks))
             for at, row in ((0, steps + 1), (steps - 1, steps + 2)):
                 if stage == at:
-                    self.sketch.keep(row, self.seen(data_predictions(stage, leaves, x, levels)))
+                    data = data_predictions(stage, leaves, x, levels)
+                    self.sketch.keep(row, masked(data, self.masks))
         self.stage += 1
         return None
-
-    def seen(self, leaves: Sequence[Tensor]) -> list[Tensor]:
-        masks = [*self.masks, *[None] * (len(leaves) - len(self.masks))]
-        return [leaf if m is None else leaf * m for leaf, m in zip(leaves, masks)]
 
     def end(self) -> None:
         """The run has ended: it teaches. Waits for the device."""
@@ -64,6 +61,12 @@ class Recording:
             self.learn(Learned.of(self.setting, self.sketch.grams(), self.pictures))
         except ValueError as error:
             self.learn(str(error))
+
+
+def masked(leaves: Sequence[Tensor], masks: Sequence[Tensor | None]) -> list[Tensor]:
+    """The tensors, with zeros where coordinates do not count."""
+    masks = [*masks, *[None] * (len(leaves) - len(masks))]
+    return [leaf if m is None else leaf * m for leaf, m in zip(leaves, masks)]
 
 
 def data_predictions(

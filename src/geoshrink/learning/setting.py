@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..grid import Grid
 
+EXACT = ("model", "name", "words", "solver", "dtype")  # what must be the same
 NEAR = 0.02  # of τ
 LARGER = 1.5  # times as many coordinates are still of the same size
 
@@ -34,7 +34,7 @@ class Setting:
 
     def difference(self, other: Setting) -> str | None:
         """What is not alike, in words, or None."""
-        for name in ("model", "name", "words", "solver", "dtype"):
+        for name in EXACT:
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 return f"{name} {mine!r}, not {theirs!r}"
@@ -44,7 +44,7 @@ class Setting:
 
 
 def alike(one: int, other: int) -> bool:
-    return abs(math.log(one / other)) <= math.log(LARGER)
+    return max(one, other) <= LARGER * min(one, other)
 
 
 def stages_apart(mine: Grid, theirs: Grid) -> str | None:

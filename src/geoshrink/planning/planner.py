@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 import torch
@@ -294,15 +295,29 @@ def joined(parts: Sequence[Found], starts: Sequence[int]) -> Found:
     return Found(sum(part.cost for part in parts), tuple(anchors), tuple(rules))
 
 
+class OneThread:
+    """How many are in one_thread() now, and how many threads there were before the first."""
+
+    lock, inside, before = Lock(), 0, 1
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One torch thread: for thousands of small products more would mostly wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """One torch thread: for thousands of small products more would mostly wait for each other. The
+    number is the whole process's: the last one out puts it back.
+    """
+    with OneThread.lock:
+        if not OneThread.inside:
+            OneThread.before = torch.get_num_threads()
+            torch.set_num_threads(1)
+        OneThread.inside += 1
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        with OneThread.lock:
+            OneThread.inside -= 1
+            if not OneThread.inside:
+                torch.set_num_threads(OneThread.before)
 
 
 def decibel(cost: float) -> float:
