@@ -210,19 +210,20 @@ def against_profiles(cells: Sequence[dict[str, Any]]) -> list[str]:
     ]
     known = planned()
     for kind, mine in (("models of others", False), ("our models", True)):
-        for budget in BUDGETS:
+        for budget in (*BUDGETS, None):
             gaps: dict[str, list[tuple[float, float]]] = {ONE: [], ALL: []}
             for name, rows in gaps.items():
                 for c in contests(cells, name, "default"):
                     model, guidance, shift = c["setting"]
                     shift = tuple(shift) if isinstance(shift, list) else shift
-                    key = model, float(guidance), str(shift), budget
-                    if c["ours"] == mine and c["budget"] == budget and key in known:
+                    key = model, float(guidance), str(shift), c["budget"]
+                    if c["ours"] == mine and budget in (None, c["budget"]) and key in known:
                         rows.append((known[key], c["gain"]))
             if gaps[ONE]:
                 one, four = (np.array(gaps[name]) for name in (ONE, ALL))
+                calls = budget or "all"
                 lines.append(
-                    f"| {kind} | {budget} | {one[:, 0].mean():+.1f} | {one[:, 1].mean():+.1f} | "
+                    f"| {kind} | {calls} | {one[:, 0].mean():+.1f} | {one[:, 1].mean():+.1f} | "
                     f"{four[:, 1].mean():+.1f} | {np.median(one[:, 0] - one[:, 1]):.1f} | "
                     f"{np.median(four[:, 0] - four[:, 1]):.1f} |"
                 )

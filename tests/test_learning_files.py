@@ -138,7 +138,7 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], str], str]] = {
     "a number": (lambda body: json.dumps({**body, "pictures": 9}), "its sha256 is another one"),
     "no sha256": (lambda body: json.dumps(body | {files.DIGEST: None}), "its sha256 is another"),
     "no first output": (changed(first=None), "KeyError('first')"),
-    "no pictures": (changed(pictures=0), "0 pictures in 1 runs"),
+    "no pictures": (changed(pictures=0), "0 pictures, 1 runs"),
     "no matrix": (changed(grams=["no"]), "is damaged"),
     "not finite": (changed(first=[float("inf")]), "a number is not finite"),
     "a setting": (changed(setting={"grid": {}}), "KeyError"),

@@ -33,7 +33,7 @@ from .solvers import SOLVERS
 from .solvers.response import Path as Place
 from .solvers.response import Response
 from .teaching import teacher_of
-from .tracing import followed
+from .tracing import transformed
 from .track import Track
 
 CAPPED = "more calls are expected to be needed"
@@ -428,18 +428,15 @@ class Run:
         why = None
         if x is None:
             raise ValueError("learn=… needs the state: run(n, evaluate, x)")
-        if followed(*leaves):
-            why = "somebody differentiates or compiles this run"
+        if transformed(*leaves):
+            why = "the run is compiled, or under a transform of torch.func"
         elif not self._levels:
             why = "it is not known what the outputs say about the data"
         elif len(flatten(x)[0]) != len(leaves):
             why = "x does not mirror the model's output"
-        if why is not None:
-            self._record.fall_back(0, f"nothing is learned: {why}")
-            return
         masks = () if self.mask is None else fit_masks(self.mask, leaves)
         solver = self._known[0] if isinstance(self._known[0], str) else ""
-        plan, self._recording = teacher.begin(self._asked, leaves, solver, masks)
+        plan, self._recording = teacher.begin(self._asked, leaves, solver, masks, why)
         self.use(plan)
 
     def _keep_for_learning(self, stage: int | None, output: Any, x: Any) -> None:
@@ -449,8 +446,8 @@ class Run:
         try:
             both = flatten(output)[0], flatten(x)[0]
             why = self._recording.keep(stage, *both, self._levels)
-        except (TypeError, ValueError) as error:
-            why = str(error)
+        except Exception as error:  # the output is there: it is not lost for this
+            why = f"{type(error).__name__}: {error}"
         if why is not None:
             self._record.fall_back(stage, f"nothing is learned from this run: {why}")
             self._recording = None

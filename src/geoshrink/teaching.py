@@ -21,9 +21,17 @@ class Teacher(Protocol):
     """Of the runs of one model in settings that it tells apart: learning.Seat."""
 
     def begin(
-        self, asked: Plan, leaves: Sequence[Tensor], solver: str, masks: Sequence[Tensor | None]
+        self,
+        asked: Plan,
+        leaves: Sequence[Tensor],
+        solver: str,
+        masks: Sequence[Tensor | None],
+        why: str | None,
     ) -> tuple[Plan, Any]:
-        """(the plan of a run whose first outputs are there, what records it if it is exact)."""
+        """(the plan of a run whose first outputs are there, what records it if it is exact).
+
+        why   nothing can be learned from it
+        """
         ...
 
 

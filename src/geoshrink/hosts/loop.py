@@ -383,6 +383,8 @@ class Loop:
         if plan is not None and (plan.asked[1] or not run.plan.asked[1]):
             self.plan = plan
             run.go_on_with(plan)
+            if run.learns:
+                self.note("what was learned is for corrected cells, and is not used")
 
     def plan_without(self, run: Run, scheduler: Any, why: str) -> Plan | None:
         """The plan that does not correct its cells; None where somebody asked for it."""

@@ -55,7 +55,8 @@ def odeint(
     mask          which coordinates of y the statistics see (all are predicted): True is seen
     with_report   return (trajectory, report)
     learn         True: the first call in a setting runs func at every stage, and teaches the others
-                  where to (docs/learning.md); a number, or geoshrink.Learning(…)
+                  where to (docs/learning.md); a number, or geoshrink.Learning(…). From 0 to 1 it
+                  needs to be told where the data is: data=1.0
     """
     try:
         import torchdiffeq
@@ -66,9 +67,8 @@ def odeint(
         reason = f"{reason}: every call is run"
         logger.warning("geoshrink: %s", reason)
     stages = stages_of(times, reason, budget, plan, plan_options, "euler")
-    teacher = None
-    if reason is None:
-        teacher = teacher_of(learn, plan_options, plan, model=func)
+    teacher = teacher_of(learn, plan_options, plan, model=func)
+    teacher = teacher if reason is None else None
     wrapped = Integrated(func, *stages, mask, dtype, False, "euler", teacher)
     more = {} if event_fn is None else {"event_fn": event_fn}
     given = None if options is None else dict(options)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
+from ..adapters import plain
 from ..learning.learning import Seat
 from .steering import SETTINGS
+
+SMALL, LETTERS = 16, 60
 
 
 def seat_of(options: Mapping[str, Any], modules: Sequence[nn.Module], words: str) -> Seat | None:
@@ -22,7 +26,17 @@ def words_of(*namespaces: Mapping[str, Any]) -> str:
     found = {}
     for names in namespaces:
         for name, value in names.items():
-            told = isinstance(value, (bool, int, float, str)) and len(str(value)) < 80
-            if told and any(word in name for word in SETTINGS):
-                found.setdefault(name.lstrip("_"), value)
-    return ", ".join(f"{name}={found[name]}" for name in sorted(found))
+            if any(word in name for word in SETTINGS):
+                found.setdefault(name.lstrip("_"), told(value))
+    return ", ".join(f"{name}={value}" for name, value in sorted(found.items()) if value)
+
+
+def told(value: Any) -> str:
+    """A setting in a few letters; of a small tensor its numbers, which waits for the device."""
+    if isinstance(value, Tensor):
+        few = 0 < value.numel() <= SMALL
+        value = (
+            sorted({*value.detach().flatten().tolist()}) if few else None
+        )  # one for each picture
+    words = "" if value is None or plain(value) is None else str(plain(value))
+    return words if len(words) <= LETTERS else hashlib.sha256(words.encode()).hexdigest()[:8]

@@ -27,7 +27,7 @@ EULER = "euler"
 #: dB that one picture must promise, where cells are corrected and where they are not: there the
 #: rule bends predictions that the search takes for straight.
 MARGIN, UNCORRECTED = 3.0, 6.0
-TINY = 1e-30
+TINY = 1e-12  # of the energy: what outputs of 32 bits can be told apart by
 
 
 def plan_from(learned: Learned, default: Plan, spaces: Sequence[str], solver: str) -> Plan:
@@ -38,6 +38,8 @@ def plan_from(learned: Learned, default: Plan, spaces: Sequence[str], solver: st
     assert tau is not None
     beliefs, judges = believed(learned, tau), (zoo(tau), np.ones(len(tau)))
     own = tables_of(learned, default, default.space)
+    if default.budget > len(own.allowed):
+        return replace(default, mesh=f"{default.mesh} (too many anchors to be searched)")
     found = []
     for space in dict.fromkeys((default.space, *spaces)):
         if possible(space, default, solver):
@@ -61,7 +63,7 @@ def held_from(learned: Learned, default: Plan) -> Plan:
     aim, tau = default.aim, noise_levels(default.grid)
     assert aim is not None and tau is not None
     beliefs, tables = believed(learned, tau), tables_of(learned, default, default.space)
-    last = min(default.steps - 1, aim.most or default.steps)
+    last = min(default.steps - 1, aim.most or default.steps, len(tables.allowed))
     least = min(max(LEAST, 1 + len(default.grid.regimes)), last)
     rungs = []
     for budget in budgets_between(least, last):

@@ -29,9 +29,9 @@ def fingerprint(modules: Sequence[nn.Module]) -> str:
     if not modules:
         return ""
     described, numbers = [], dict[tuple[torch.device, torch.dtype], list[Tensor]]()
-    for name, tensor in tensors_of(modules):
+    for name, tensor, weighs in tensors_of(modules):
         described.append((name, [*tensor.shape], str(tensor.dtype)))
-        for end in ends_of(tensor):
+        for end in ends_of(tensor) if weighs else ():
             numbers.setdefault((end.device, end.dtype), []).append(end)
     described += [(name, plain(home.get(name)), "") for home, name in adapters_of(modules)]
     digest = hashlib.sha256(json.dumps(described, default=str).encode())
@@ -40,12 +40,22 @@ def fingerprint(modules: Sequence[nn.Module]) -> str:
     return digest.hexdigest()
 
 
-def tensors_of(modules: Sequence[nn.Module]) -> Iterator[tuple[str, Tensor]]:
+def tensors_of(modules: Sequence[nn.Module]) -> Iterator[tuple[str, Tensor, bool]]:
+    """(name, tensor, whether its numbers count): parameters, and buffers that are saved with them.
+    Those with one axis or none are statistics and counters, which change as a model runs.
+    """
     for module in modules:
-        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        found: list[tuple[str, Tensor, bool]] = []
+        found += [(name, tensor, True) for name, tensor in module.named_parameters()]
+        for place, part in module.named_modules():
+            loose = part._non_persistent_buffers_set
+            for name, tensor in part.named_buffers(recurse=False):
+                if name not in loose:
+                    found.append((f"{place}.{name}", tensor, tensor.ndim > 1))
+        for name, tensor, weighs in found:
             for prefix in PREFIXES:
                 name = name.replace(prefix, "")
-            yield name, tensor
+            yield name, tensor, weighs
 
 
 def ends_of(tensor: Tensor) -> list[Tensor]:
@@ -70,8 +80,8 @@ def read(parts: Sequence[Tensor]) -> bytes:
 
 
 def modules_in(call: Any) -> list[nn.Module]:
-    """The modules that a callable is or holds: itself, its object and what that has, what is bound,
-    closed over, or named among its globals.
+    """The modules with weights that a callable is or holds: itself, its object and what that has,
+    what is bound, closed over, or named among its globals.
     """
     found, waiting, seen = list[nn.Module](), deque([call]), set[int]()
     while waiting and len(seen) < LOOKED_AT:
@@ -80,7 +90,7 @@ def modules_in(call: Any) -> list[nn.Module]:
             continue
         seen.add(id(item))
         if isinstance(item, nn.Module):
-            found.append(item)
+            found += [item] * any(True for _ in tensors_of([item]))
         elif isinstance(item, partial):
             waiting += [item.func, *item.args, *item.keywords.values()]
         elif isinstance(item, (list, tuple)):

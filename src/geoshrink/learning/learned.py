@@ -38,14 +38,18 @@ class Learned:
     runs: int = 1
 
     def __post_init__(self) -> None:
-        steps = self.setting.grid.steps
+        steps, sizes = self.setting.grid.steps, self.setting.sizes
+        if not len(self.grams) == len(self.first) == len(sizes) > 0:
+            raise ValueError(f"{len(self.grams)} matrices for {len(sizes)} outputs")
+        if not all(isinstance(n, int) and n > 0 for n in (*sizes, self.pictures, self.runs)):
+            raise ValueError(f"sizes {sizes}, {self.pictures} pictures, {self.runs} runs")
+        if self.spread is not None and not 0 < self.spread < float("inf"):
+            raise ValueError(f"a spread of {self.spread!r}")
         if any(tuple(g.shape) != (steps + 1, steps + 1) for g in self.grams):
             raise ValueError(f"the matrices are not of {steps} stages")
         finite = all(bool(g.isfinite().all()) for g in self.grams)
         if not finite or not all(0 <= f < float("inf") for f in self.first):
             raise ValueError("a number is not finite")
-        if self.pictures < 1 or self.runs < 1:
-            raise ValueError(f"{self.pictures} pictures in {self.runs} runs")
 
     @classmethod
     def of(cls, setting: Setting, rows: Sequence[Tensor], pictures: int) -> Learned:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
@@ -27,6 +28,8 @@ from .recording import Recording, masked
 from .setting import Setting
 
 KEPT = 64  # settings
+TRIES = 3  # exact runs that may end early before no more are made
+SLOW = "a first run makes every call and is exact: it teaches those after it (learn=…)"
 logger = logging.getLogger("geoshrink")
 
 
@@ -36,6 +39,7 @@ class Known:
 
     learned   None until a run has ended; why: nothing can be learned
     runs      that have begun since the latest exact one
+    tries     exact runs that have begun since the latest that taught
     checked   its first output was seen to be like the one of the file that it came from
     """
 
@@ -43,6 +47,7 @@ class Known:
     learned: Learned | None = None
     why: str | None = None
     runs: int = 0
+    tries: int = 0
     checked: bool = True
 
 
@@ -72,7 +77,7 @@ class Learning:
             raise TypeError(f"name is a text that tells settings apart, got {name!r}")
         self.every, self.name = every, name
         self.folder = cache_folder() if folder is True else Path(folder) if folder else None
-        self.told = False
+        self.told: set[str] = set()
         self.known: list[Known] = []  # the latest used last
         self.plans: dict[Any, Plan] = {}
         self.lock = threading.RLock()
@@ -84,7 +89,7 @@ class Learning:
             return given
         if isinstance(given, (bool, np.bool_)) and given:
             return cls()
-        if isinstance(given, (str, Path)):
+        if isinstance(given, (str, Path)) and str(given):
             if not Path(given).is_file():
                 if Path(given).suffix == ".json":
                     raise ValueError(f"learn={str(given)!r}: there is no such file")
@@ -130,7 +135,7 @@ class Learning:
         words     what else tells its settings apart: guidance …
         spaces    in which its outputs can be predicted
         """
-        return Seat(self, fingerprint(modules), words, tuple(spaces))
+        return Seat(self, tuple(map(weakref.ref, modules)), words, tuple(spaces))
 
     def decide(
         self, asked: Plan, setting: Setting, leaves: Sequence[Tensor], spaces: Sequence[str]
@@ -149,8 +154,13 @@ class Learning:
                     known.learned = None
             known.runs += 1
             due = self.every is not None and known.runs >= self.every
+            if known.tries >= TRIES:
+                known.runs = known.tries = 0
+                if known.learned is None:
+                    known.why = f"{TRIES} exact runs were begun, and none came to its end"
+                due = False
             if due or (known.learned is None and known.why is None):
-                known.runs = 0
+                known.tries += 1
                 return None
             if known.learned is None:
                 return replace(asked, mesh=f"{asked.mesh} (nothing was learned: {known.why})")
@@ -183,9 +193,10 @@ class Learning:
         """What an exact run has taught, or why it has taught nothing."""
         with self.lock:
             known = self.find(setting)
+            known.runs = known.tries = 0
             if isinstance(taught, str):
                 known.why = taught
-                logger.warning("geoshrink: nothing was learned: %s", taught)
+                self.tell(f"nothing was learned: {taught}")
                 return
             known.why = None
             known.learned = taught if known.learned is None else known.learned.and_then(taught)
@@ -196,15 +207,17 @@ class Learning:
                 except OSError as error:
                     logger.warning("geoshrink: what was learned could not be kept: %s", error)
 
-    def tell(self, steps: int) -> None:
-        """One line says why a run is slow, once."""
-        if not self.told:
-            self.told = True
-            logger.warning(
-                "geoshrink: this run makes all of its %d calls and is exact: it teaches the runs "
-                "after it (learn=…)",
-                steps,
-            )
+    def tell(self, words: str) -> None:
+        """A line in the log, once."""
+        with self.lock:
+            new = words not in self.told
+            self.told.add(words)
+        if new:
+            logger.warning("geoshrink: %s", words)
+
+    def __repr__(self) -> str:
+        named = f", name={self.name!r}" if self.name else ""
+        return f"Learning(every={self.every}, folder={str(self.folder)!r}{named})"
 
     def __getstate__(self) -> dict[str, Any]:
         with self.lock:
@@ -221,7 +234,7 @@ class Seat:
     """Where the runs of one model are taught: what a Run is given as `learn`."""
 
     learning: Learning
-    model: str
+    modules: tuple[weakref.ref[nn.Module], ...]
     words: str
     spaces: tuple[str, ...]
 
@@ -231,20 +244,31 @@ class Seat:
         leaves: Sequence[Tensor],
         solver: str,
         masks: Sequence[Tensor | None] = (),
+        why: str | None = None,
     ) -> tuple[Plan, Recording | None]:
-        """(the plan of a run whose first outputs are there, what records it if it is exact)."""
-        why = why_not(asked, asked.grid)
-        if why is not None:
-            return replace(asked, mesh=f"{asked.mesh} (nothing is learned: {why})"), None
+        """As teaching.Teacher has it."""
+        try:
+            why = why or why_not(asked, asked.grid)
+            if why is None:
+                return self.consult(asked, leaves, solver, masks)
+        except Exception as error:  # the run goes on as without learning
+            why = f"{type(error).__name__}: {error}"
+        self.learning.tell(f"nothing is learned: {why}")
+        return replace(asked, mesh=f"{asked.mesh} (nothing is learned: {why})"), None
+
+    def consult(
+        self, asked: Plan, leaves: Sequence[Tensor], solver: str, masks: Sequence[Tensor | None]
+    ) -> tuple[Plan, Recording | None]:
         pictures = pictures_in(asked, leaves)
         sizes = tuple(max(1, leaf.numel() // pictures) for leaf in leaves)
         kinds = ", ".join(dict.fromkeys(str(leaf.dtype).removeprefix("torch.") for leaf in leaves))
-        own = dict(model=self.model, name=self.learning.name, words=self.words)
+        modules = [m for m in (ref() for ref in self.modules) if m is not None]
+        own = dict(model=fingerprint(modules), name=self.learning.name, words=self.words)
         setting = Setting(asked.grid, sizes, kinds, solver, **own)
         plan = self.learning.decide(asked, setting, masked(leaves, masks), self.spaces)
         if plan is not None:
             return plan, None
-        self.learning.tell(asked.steps)
+        self.learning.tell(SLOW)
         exact = Plan.of(asked.grid, blocks=asked.blocks)
         exact = replace(exact, mesh="every stage: exact, to learn from it")
         learn = self.learning.add
@@ -257,8 +281,9 @@ def pictures_in(plan: Plan, leaves: Sequence[Tensor]) -> int:
     return max(1, min(len(leaf) for leaf in leaves)) if batched else 1
 
 
-#: What sample() and odeint() learn, by how often a run is exact; they are told apart by weights.
-COMMON: dict[int | None, Learning] = {}
+#: What sample() and odeint() learn, by what they are given as `learn`; models are told apart by
+#: their weights.
+COMMON: dict[Any, Learning] = {}
 
 
 def teacher(learn: Any, model: Any) -> Seat:
@@ -268,15 +293,18 @@ def teacher(learn: Any, model: Any) -> Seat:
             the next call, the weights that it holds tell it
     """
     spaces = "output", "data"
-    learning = Learning.of(learn)
     if model is None:
-        return learning.at(spaces=spaces)
+        return Learning.of(learn).at(spaces=spaces)
     modules = modules_in(model)
-    if isinstance(learn, (Integral, np.bool_)):
-        if not modules:
-            raise ValueError(
-                f"learn={learn!r} tells models apart by their weights, and {model!r} holds no "
-                "torch.nn.Module: pass learn=geoshrink.Learning(), the same one in every call"
-            )
-        learning = COMMON.setdefault(learning.every, learning)
-    return learning.at(modules, spaces=spaces)
+    if not modules and isinstance(learn, (Integral, np.bool_)):
+        Learning.of(learn)
+        raise ValueError(
+            f"learn={learn!r} tells models apart by their weights, and {model!r} holds no "
+            "torch.nn.Module that has any: pass learn=geoshrink.Learning(), the same one every time"
+        )
+    if not isinstance(learn, Learning) and isinstance(learn, Hashable):
+        key = type(learn), learn
+        if key not in COMMON:
+            COMMON[key] = Learning.of(learn)
+        learn = COMMON[key]
+    return Learning.of(learn).at(modules, spaces=spaces)

@@ -58,9 +58,10 @@ class Recording:
         if self.sketch is None or self.stage != self.setting.grid.steps:
             return
         try:
-            self.learn(Learned.of(self.setting, self.sketch.grams(), self.pictures))
-        except ValueError as error:
-            self.learn(str(error))
+            taught: Learned | str = Learned.of(self.setting, self.sketch.grams(), self.pictures)
+        except Exception as error:  # the run is over and its result is there
+            taught = str(error) if isinstance(error, ValueError) else repr(error)
+        self.learn(taught)
 
 
 def masked(leaves: Sequence[Tensor], masks: Sequence[Tensor | None]) -> list[Tensor]:

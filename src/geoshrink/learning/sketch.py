@@ -28,7 +28,10 @@ class Sketch:
         room = max(1, most // (4 * count * len(self.sizes)))
         self.widths = tuple(min(size, room - 1 + room % 2) for size in self.sizes)
         pinned = device.type == "cuda"
-        self.rows = [torch.zeros(count, w, pin_memory=pinned) for w in self.widths]
+        self.rows = [
+            torch.zeros(count, w, dtype=torch.float32, device="cpu", pin_memory=pinned)
+            for w in self.widths
+        ]
         self.signs: dict[tuple[int, torch.device], Tensor] = {}
         self.device = device
 
@@ -40,7 +43,7 @@ class Sketch:
     def keep(self, row: int, leaves: Sequence[Tensor]) -> None:
         """Takes in one row of every slot. Waits for nothing."""
         for rows, leaf in zip(self.rows, leaves):
-            rows[row].copy_(self.projected(leaf, rows.shape[1]), non_blocking=True)
+            rows[row].copy_(self.projected(leaf, rows.shape[1]), non_blocking=rows.is_pinned())
 
     def projected(self, leaf: Tensor, width: int) -> Tensor:
         flat = leaf.detach().flatten().float()
@@ -48,8 +51,11 @@ class Sketch:
             return flat
         parts = -(-flat.numel() // width)
         if (flat.numel(), flat.device) not in self.signs:
-            drawn = torch.Generator().manual_seed(SEED)
-            signs = torch.randint(0, 2, (flat.numel(),), generator=drawn, dtype=torch.int8) * 2 - 1
+            drawn = torch.Generator("cpu").manual_seed(SEED)
+            drawn_signs = torch.randint(
+                0, 2, (flat.numel(),), generator=drawn, dtype=torch.int8, device="cpu"
+            )
+            signs = drawn_signs * 2 - 1
             self.signs[flat.numel(), flat.device] = signs.to(flat.device)
         signed = flat * self.signs[flat.numel(), flat.device]
         padded = torch.nn.functional.pad(signed, (0, parts * width - flat.numel()))
