@@ -620,13 +620,16 @@ def test_a_loop_that_goes_wrong_teaches_nothing(how):
 
 
 def test_two_halves_of_runs_are_no_run():
+    """Nor is the second half exact."""
     net, learning = Bump(), Learning()
     run = Run(GRID, BUDGET, solver="euler", learn=learning)
+    asked = run.plan
     broken(run, net, "left")
     run.reset()
+    net.calls = 0
     for n in range(5, STEPS):
         run(n, lambda n=n: net(noise(), GRID[n]), noise())
-    assert learning.learned is None
+    assert learning.learned is None and run.plan == asked and net.calls < STEPS - 5
 
 
 def test_a_recording_ends_with_the_last_stage():
@@ -874,6 +877,15 @@ def test_what_a_model_counts_as_it_runs_is_no_weight():
     net = Counting()
     for calls in (STEPS, BUDGET):
         assert net.counted(lambda: sample(net, noise(), GRID, BUDGET, learn=True)) == calls
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
+@pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel])
+def test_a_wrapped_model_has_the_same_fingerprint(wrap):
+    """A word stands before every name."""
+    net = nn.Sequential(nn.Linear(3, 3))
+    net[0].register_buffer("table", torch.ones(2, 2))
+    assert fingerprint.fingerprint([wrap(net)]) == fingerprint.fingerprint([net])
 
 
 # --- threads and copies --------------------------------------------------------------------------

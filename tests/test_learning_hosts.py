@@ -516,3 +516,22 @@ def test_hosts_on_torchdiffeq_learn():
         for scale, stages in [(3.0, 20), (2.0, 20), (3.0, 8)]:
             motion.generate([3], 5, scale=scale)
             assert reported(handle).evaluations == stages
+
+
+def test_a_call_of_several_loops_is_exact_as_a_whole():
+    """Framepack makes section after section, each in the setting of the first."""
+    pipe, kwargs = check.all_pipelines()["HunyuanVideoFramepackPipeline"]()
+    with accelerate(pipe, budget=BUDGET, learn=True) as handle:
+        check.run(pipe, kwargs)
+        first = handle.reports
+        assert len(first) > 1 and all(r.evaluations == r.steps for r in first)
+        check.run(pipe, kwargs)
+        assert all(r.evaluations == BUDGET < r.steps for r in handle.reports[len(first) :])
+
+
+def test_a_second_loop_of_another_length_does_not_follow():
+    pipe, kwargs = tiny("SkyReelsV2DiffusionForcingPipeline")
+    plain = call(pipe, kwargs)
+    with accelerate(pipe, budget=BUDGET, learn=True):
+        assert torch.equal(call(pipe, kwargs), plain)
+        call(pipe, kwargs)

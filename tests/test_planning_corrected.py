@@ -111,6 +111,7 @@ def test_where_nothing_was_tried_the_default_is_left_only_for_a_sure_gain(made):
         assert behind(at).plan(6).mesh.startswith("default (no planned ones do better), ")
 
 
+@pytest.mark.slow
 def test_ten_full_runs_are_enough_whatever_enters():
     for steps in (20, 28, 50, 100):
         toy = Toy()

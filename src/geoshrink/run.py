@@ -256,6 +256,11 @@ class Run:
         """Whether what it runs is decided by what exact runs have taught."""
         return self._teacher is not None
 
+    @property
+    def teaches(self) -> bool:
+        """Whether this run is exact, and is recorded to learn from."""
+        return self._recording is not None
+
     def use(self, plan: Plan) -> None:
         """Another plan of the same grid, before anything was predicted by this one."""
         self.plan = self._history.plan = self._record.plan = plan
@@ -432,7 +437,7 @@ class Run:
             why = "the run is compiled, or under a transform of torch.func"
         elif not self._levels:
             why = "it is not known what the outputs say about the data"
-        elif len(flatten(x)[0]) != len(leaves):
+        elif [t.shape for t in flatten(x)[0]] != [leaf.shape for leaf in leaves]:
             why = "x does not mirror the model's output"
         masks = () if self.mask is None else fit_masks(self.mask, leaves)
         solver = self._known[0] if isinstance(self._known[0], str) else ""

@@ -184,7 +184,7 @@ class Loop:
         others.
         """
         for run in others if lead.plan.aim is not None or lead.learns else ():
-            if run.plan.anchors != lead.plan.anchors:
+            if run.steps == lead.steps and run.plan.anchors != lead.plan.anchors:
                 anchors, rules = lead.plan.anchors, lead.plan.rules
                 correct = lead.plan.correct if run.plan.correct is not None else None
                 run.follow(replace(run.plan, anchors=anchors, rules=rules, correct=correct))
@@ -313,6 +313,7 @@ class Loop:
             received = run.observe(self.stage, output, x)
         self.paints = self.paints or (not self.runs and self.makes_pixels(x))
         self.runs[key] = run
+        self.seam.here.teaching = self.seam.here.teaching or (run.teaches and self.counted)
         return received
 
     def check_aim(self, run: Run, name: str) -> None:
@@ -349,6 +350,8 @@ class Loop:
         self.order, self.total = order, grid.given * order - (order - 1)
         blocks = self.seam.reader.blocks_of(scheduler)
         self.plan, note = plan_of(grid, self.seam.options, reason, scheduler, blocks)
+        if note is None and self.seam.here.teaching:
+            self.plan, note = Plan.of(grid), "the call has a loop that teaches: all of it is exact"
         self.notes += [] if note is None else [(0, note)]
         self.seat = self.find_seat(type(scheduler).__name__) if note is None else None
         return Run(self.plan, learn=self.seat)

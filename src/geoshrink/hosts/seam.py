@@ -55,6 +55,7 @@ class Here(threading.local):
     bar: Any = None
     inside = False  # the host's own method is on the stack
     made = 0  # reports
+    teaching = False  # a loop of the host's call that runs now is exact, to learn from it
 
 
 class Seam:
@@ -154,6 +155,7 @@ class Seam:
         if self.loop is not None and not self.loop.on_stack():
             self.close(self.loop)  # it was left
         outer = here.loop, here.bar, here.inside
+        here.teaching = here.teaching and here.inside
         try:
             here.loop, here.bar, here.inside = None, None, True
             made, reason = here.made, self.find_schedulers(host)
