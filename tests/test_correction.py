@@ -378,6 +378,7 @@ def test_the_corrected_scheme_is_of_order_two_with_a_smaller_constant():
     assert all(b < a / 2 for a, b in zip(errors[None], errors[True]))
 
 
+@pytest.mark.slow
 def test_where_the_output_is_a_function_of_time_the_error_is_about_a_fifth():
     """5/12 of h³f″ by prediction and −1/12 by interpolation; here in sums over a cell's stages."""
 

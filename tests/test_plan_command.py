@@ -23,6 +23,7 @@ def build():
 """
 
 
+@pytest.mark.slow
 def test_a_model_of_the_zoo_is_profiled_and_planned(tmp_path, capsys):
     file, page = tmp_path / "fruit.json", tmp_path / "curve.html"
     short = ["fruit", "--samples", "4", "--steps", "6", "--guidance", "1", "--shift", "1"]

@@ -64,6 +64,7 @@ def test_the_page_is_whole_and_alone(demo):
     assert (demo[1] / "strip.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_the_planned_method_and_the_curve_come_from_the_shipped_profile(tmp_path, monkeypatch):
     from geoshrink_bench.zoo import profiles as ship
 

@@ -98,6 +98,7 @@ def test_a_model_of_the_zoo_is_planned_by_the_profile_beside_its_weights(monkeyp
         ship.zoo_plan(model, 10, model.grid(28))
 
 
+@pytest.mark.slow
 def test_the_command_takes_the_profile_that_comes_with_a_model(monkeypatch, tmp_path, capsys):
     from geoshrink.cli import main
 
