@@ -12,7 +12,7 @@ from ..adapters import plain
 from ..learning.learning import Seat
 from .steering import SETTINGS
 
-SMALL, LETTERS = 16, 60
+SMALL, LETTERS = 16, 60  # numbers of a tensor, and letters of a setting, that are told as they are
 
 
 def seat_of(options: Mapping[str, Any], modules: Sequence[nn.Module], words: str) -> Seat | None:
@@ -33,10 +33,8 @@ def words_of(*namespaces: Mapping[str, Any]) -> str:
 
 def told(value: Any) -> str:
     """A setting in a few letters; of a small tensor its numbers, which waits for the device."""
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor):  # one number for each picture: how many there are says nothing
         few = 0 < value.numel() <= SMALL
-        value = (
-            sorted({*value.detach().flatten().tolist()}) if few else None
-        )  # one for each picture
+        value = sorted({*value.detach().flatten().tolist()}) if few else None
     words = "" if value is None or plain(value) is None else str(plain(value))
     return words if len(words) <= LETTERS else hashlib.sha256(words.encode()).hexdigest()[:8]

@@ -19,7 +19,7 @@ from ..meshes.auto import noise_levels
 from ..plan import Plan
 from ..planning.planner import knows_data, one_thread
 from ..quality.ladder import LEAST, budgets_between
-from .costs import Tables
+from .costs import SEARCHED, Tables
 from .growth import picture, zoo
 from .learned import Learned
 
@@ -37,10 +37,9 @@ def plan_from(learned: Learned, default: Plan, spaces: Sequence[str], solver: st
     tau = noise_levels(default.grid)
     assert tau is not None
     beliefs, judges = believed(learned, tau), (zoo(tau), np.ones(len(tau)))
-    own = tables_of(learned, default, default.space)
-    if default.budget > len(own.allowed):
+    if default.steps > SEARCHED and default.budget > SEARCHED // 2:
         return replace(default, mesh=f"{default.mesh} (too many anchors to be searched)")
-    found = []
+    own, found = tables_of(learned, default, default.space), []
     for space in dict.fromkeys((default.space, *spaces)):
         if possible(space, default, solver):
             tables = own if space == default.space else tables_of(learned, default, space)
@@ -63,7 +62,8 @@ def held_from(learned: Learned, default: Plan) -> Plan:
     aim, tau = default.aim, noise_levels(default.grid)
     assert aim is not None and tau is not None
     beliefs, tables = believed(learned, tau), tables_of(learned, default, default.space)
-    last = min(default.steps - 1, aim.most or default.steps, len(tables.allowed))
+    last = min(default.steps - 1, aim.most or default.steps)
+    last = min(last, SEARCHED // 2) if default.steps > SEARCHED else last
     least = min(max(LEAST, 1 + len(default.grid.regimes)), last)
     rungs = []
     for budget in budgets_between(least, last):
@@ -96,7 +96,8 @@ def cheapest(tables: Tables, count: int, beliefs: Sequence[np.ndarray]) -> tuple
 
 def tables_of(learned: Learned, plan: Plan, space: str) -> Tables:
     with one_thread():
-        return Tables(learned.grams, plan.grid, space, plan.clock, plan.correct is not None)
+        corrected = plan.correct is not None
+        return Tables(learned.grams, plan.grid, space, plan.clock, corrected, plan.anchors)
 
 
 def decibels(plan: Plan, tables: Tables, growth: np.ndarray) -> float:

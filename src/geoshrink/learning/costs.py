@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..grid import Grid
 from ..meshes.auto import believed, noise_levels
-from ..meshes.belief import even_stages, with_starts
+from ..meshes.belief import even_stages
 from ..meshes.corrected import SHARE
 from ..meshes.path import cheapest_pairs
 from ..planning.cells import LINEAR, Pairs
@@ -28,6 +28,7 @@ class Tables:
 
     grams       as Learned has them
     corrected   cells are put right at their ends: not before a start, and not the last one
+    also        stages that are searched in any case, so that plans which have them can be priced
     """
 
     def __init__(
@@ -37,8 +38,9 @@ class Tables:
         space: str,
         clock: str,
         corrected: bool,
+        also: Sequence[int] = (),
     ):
-        self.grid, self.allowed = grid, allowed_stages(grid)
+        self.grid, self.allowed = grid, allowed_stages(grid, also)
         self.ends = [*self.allowed, grid.steps]
         ones = torch.ones(grid.steps + 1, dtype=torch.float64)
         slots = []
@@ -75,25 +77,21 @@ class Tables:
         return [(cost, tuple(self.allowed[n] for n in places)) for cost, places in found]
 
     def price(self, anchors: Sequence[int], growth: np.ndarray) -> float:
-        """What these anchors cost; those that were not searched count as the nearest that were."""
-        places = nearest(self.allowed, anchors)
+        """What these anchors cost, which are all among the searched stages."""
+        places = [self.allowed.index(anchor) for anchor in anchors]
         stops, tables, total = [*places, len(self.allowed)], self.grown(growth), 0.0
         for n, k in enumerate(places):
             total += float(tables[k][stops[n - 1] if n else 0, stops[n + 1] - k - 1])
         return total
 
 
-def allowed_stages(grid: Grid) -> tuple[int, ...]:
-    """All stages; of very many, half evenly spaced in stages and half in the auto mesh's y."""
+def allowed_stages(grid: Grid, also: Sequence[int] = ()) -> tuple[int, ...]:
+    """All stages; of very many, half evenly spaced in stages, half in the auto mesh's y, the first
+    stages of regimes, and these.
+    """
     if grid.steps <= SEARCHED:
         return tuple(range(grid.steps))
-    tau = noise_levels(grid)
-    even = even_stages(np.ones(grid.steps), SEARCHED // 2).tolist()
-    dense = believed(tau).stages(SEARCHED // 2)[: SEARCHED // 2] if tau else ()
-    return with_starts(sorted({0, *even, *dense}), grid.regimes)
-
-
-def nearest(allowed: Sequence[int], anchors: Sequence[int]) -> list[int]:
-    """The place of each anchor among the allowed stages, each place once."""
-    stages = np.asarray(allowed)
-    return sorted({int(np.abs(stages - a).argmin()) for a in anchors})
+    tau, half = noise_levels(grid), SEARCHED // 2
+    even = even_stages(np.ones(grid.steps), half).tolist()
+    dense = believed(tau).stages(half)[:half] if tau else ()
+    return tuple(sorted({0, *even, *dense, *grid.regimes, *also}))

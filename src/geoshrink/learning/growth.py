@@ -6,8 +6,8 @@ zoo       (1 − τ + a)^−p, as on our own models (meshes/auto.py)
 picture   s/√((1 − τ)²s² + τ²): what it is where the data are Gaussian with deviation s in the
           direction of the error. s is read off the exact run: how far the data prediction still
           moved along the errors that held outputs would have made, over the number of pictures. The
-          movement has few directions, so this is too much: about three times, on all our models
-          and those of others (benchmarks/learning.md).
+          movement has few directions, so this is too much: about three times in the mean, and up
+          to 29 times on single models (benchmarks/learning.md). 3 was chosen among 1, 3 and 10.
 
 What is gained must also be gained if errors stay as they are (flat).
 """
