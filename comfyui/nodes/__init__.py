@@ -1,0 +1,5 @@
+"""The nodes, one file each."""
+
+from . import accelerate, compare, demo, profile, report
+
+NODES = (accelerate.NODE, report.NODE, profile.NODE, compare.NODE, *demo.NODES)

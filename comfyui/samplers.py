@@ -1,0 +1,240 @@
+"""What ComfyUI's samplers do with the model, found out by running them on unit impulses.
+
+A sampler is a loop that we do not see into. But it is a function, so it can be run once more with a
+stand-in for the model, on the CPU, in some milliseconds: at which σ it calls, how often, whether it
+draws noise, and what its state at one call owes to the outputs of the calls before.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from geoshrink.solvers.response import ROUNDING, ProbedResponse
+
+#: Samplers whose results were compared with the full run's, by the name of their function.
+EULER = ("sample_euler",)
+PLAIN = (
+    *EULER,
+    "sample_deis",
+    "sample_dpmpp_2m",
+    "sample_gradient_estimation",
+    "sample_ipndm",
+    "sample_ipndm_v",
+    "sample_lms",
+    "sample_res_multistep",
+    "sample_unipc",
+    "sample_unipc_bh2",
+)
+NOISY = (
+    "sample_ddpm",
+    "sample_dpmpp_2m_sde",
+    "sample_dpmpp_2m_sde_gpu",
+    "sample_dpmpp_2m_sde_heun",
+    "sample_dpmpp_2m_sde_heun_gpu",
+    "sample_dpmpp_3m_sde",
+    "sample_dpmpp_3m_sde_gpu",
+    "sample_er_sde",
+    "sample_euler_ancestral",
+    "sample_res_multistep_ancestral",
+    "sample_sa_solver",
+)
+#: Closer to the full run where their cells are not corrected (benchmarks/comfyui.md).
+UNCORRECTED = ("sample_euler_ancestral",)
+#: Why others are left alone.
+LEFT = {
+    "sample_lcm": "lcm makes few, large steps: there is nothing to skip",
+    "sample_ar_video": "ar_video samples one block of frames after another",
+}
+TWICE = "it calls the model more than once a step"
+OFF_GRID = "it calls the model between the steps"
+GUIDED = "it reads the unconditional output, too (CFG++)"
+MEMORY = 4  # results of ours that a sampler may keep
+KEPT = 16  # trials that are remembered
+LOUD = 1e4  # an impulse so large that whatever is not linear shows
+
+
+class Refused(ValueError):
+    """The sampler is not accelerated: every call is exact. The message says why."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a sampler did on impulses.
+
+    name       of its function
+    sigmas     at which it called the model, and where it ended
+    response   what its state owes to the outputs d = (x − denoised)/σ of earlier calls: x, then the
+               results that it keeps, the latest first; None if that is not known
+    why        there is no response
+    """
+
+    name: str
+    sigmas: tuple[float, ...]
+    response: ProbedResponse | None = None
+    why: str = ""
+
+    @property
+    def noisy(self) -> bool:
+        return self.name in NOISY
+
+    @property
+    def euler(self) -> bool:
+        return self.name in EULER
+
+
+#: What samplers did on the grids that were used last.
+TRIALS: dict[Any, Trial] = {}
+
+
+def name_of(sampler: Any) -> str:
+    """The name of a sampler's function; of a sampler that has none, its class."""
+    function = getattr(sampler, "sampler_function", None)
+    return getattr(function, "__name__", "") or type(sampler).__name__
+
+
+def try_out(sampler: Any, sigmas: Tensor, guider: Any) -> Trial:
+    """What a sampler does; Refused says why it is not to be accelerated."""
+    sampling = getattr(getattr(guider, "inner_model", None), "model_sampling", None)
+    key = (
+        getattr(sampler, "sampler_function", sampler),
+        repr(sorted(getattr(sampler, "extra_options", {}).items())),
+        tuple(sigmas.tolist()),
+        (type(sampling), getattr(sampling, "shift", None)),
+    )
+    if key not in TRIALS:
+        if len(TRIALS) >= KEPT:
+            TRIALS.pop(next(iter(TRIALS)))
+        TRIALS[key] = tried(sampler, sigmas, guider)
+    return TRIALS[key]
+
+
+def tried(sampler: Any, sigmas: Tensor, guider: Any) -> Trial:
+    name = name_of(sampler)
+    short = name.removeprefix("sample_")
+    if name in LEFT:
+        raise Refused(LEFT[name])
+    if not hasattr(sampler, "sampler_function"):
+        raise Refused(f"the sampler {short} is not known")
+    levels = sigmas.detach().to("cpu", torch.float64)
+    try:
+        try:
+            seen = run(sampler, levels, guider)
+        except RuntimeError:  # a sampler with constants in float32
+            levels = levels.float()
+            seen = run(sampler, levels, guider)
+    except Refused as refusal:
+        raise Refused(f"the sampler {short}: {refusal}") from None
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise Refused(f"the sampler {short} could not be tried out ({why})") from None
+    if name not in PLAIN and name not in NOISY:
+        raise Refused(f"the sampler {short} is not known")
+    called = (*seen.sigmas, float(levels[-1]))
+    if name in UNCORRECTED:
+        return Trial(name, called, None, f"{short}: the result is closer without")
+    try:
+        return Trial(name, called, response_of(sampler, levels, guider, seen))
+    except Refused as refusal:
+        return Trial(name, called, None, f"{short}: {refusal}")
+
+
+class Impulses:
+    """Stands in for the model: the output of call n is 1 in row n, the last row is a mixture.
+
+    follow    from its middle call on, the state and the results that the sampler keeps are replaced
+              by those of another run; the two must then go on alike
+    """
+
+    def __init__(self, guider: Any, sigmas: Tensor, follow: Impulses | None = None, kept: int = 0):
+        self.inner_model, self.levels = guider, sigmas
+        self.follow, self.kept = follow, kept
+        self.steps = len(sigmas) - 1
+        self.mix = LOUD * torch.cos(torch.arange(self.steps, dtype=torch.float64))
+        self.sigmas: list[float] = []
+        self.states: list[Tensor] = []
+        self.results: list[Tensor] = []
+        self.given: list[Tensor] = []  # the results, as the sampler has them
+
+    def __call__(self, x: Tensor, sigma: Tensor, *_: Any, **options: Any) -> Tensor:
+        n, level = len(self.states), float(sigma.flatten()[0])
+        self.check(n, level, options)
+        middle = self.steps // 2
+        if self.follow is not None and n == middle:
+            x.copy_(self.follow.states[n])
+            for mine, theirs in zip(self.given[::-1][: self.kept], self.follow.results[:n][::-1]):
+                mine.copy_(theirs)
+        d = torch.zeros_like(x)
+        if self.follow is None or n >= middle:
+            d[n], d[self.steps] = 1.0, self.mix[n]
+        self.sigmas.append(level)
+        self.states.append(x.clone())
+        result = x - level * d
+        self.results.append(result.clone())
+        self.given.append(result)
+        return result
+
+    def check(self, n: int, level: float, options: dict[str, Any]) -> None:
+        if len((options.get("model_options") or {}).get("sampler_post_cfg_function", ())):
+            raise Refused(GUIDED)
+        if n >= self.steps or (n and level >= self.sigmas[-1]):
+            raise Refused(TWICE)
+        if abs(level - float(self.levels[n])) > 1e-3 * float(self.levels[n]):
+            raise Refused(OFF_GRID)
+
+
+def run(
+    sampler: Any, sigmas: Tensor, guider: Any, follow: Impulses | None = None, kept: int = 0
+) -> Impulses:
+    """Runs the sampler's function with zeros for noise."""
+    model = Impulses(guider, sigmas, follow, kept)
+    function = sampler.sampler_function
+    options = dict(getattr(sampler, "extra_options", {}))
+    takes = inspect.signature(function).parameters
+    if "noise_sampler" in takes:
+        options["noise_sampler"] = lambda *_, **__: torch.zeros_like(x)
+    x = torch.zeros(model.steps + 1, 1, 1, 1, dtype=sigmas.dtype)
+    arguments = {"model_options": {}, "seed": 0, "denoise_mask": None}
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        end = function(
+            model, x, sigmas, extra_args=arguments, callback=None, disable=True, **options
+        )
+    if len(model.states) < model.steps:
+        raise Refused("it calls the model at some of the steps only")
+    model.states.append(end)
+    return model
+
+
+def response_of(sampler: Any, sigmas: Tensor, guider: Any, seen: Impulses) -> ProbedResponse:
+    """The response, with as many of our latest results as must be moved beside x."""
+    steps = seen.steps
+    states = table(seen.states[:steps], steps)
+    check_linear(states, seen.mix.numpy())
+    for kept in range(MEMORY):
+        twin = run(sampler, sigmas, guider, seen, kept)
+        if torch.allclose(twin.states[-1], seen.states[-1], rtol=ROUNDING, atol=ROUNDING):
+            rows = [states]
+            for back in range(1, kept + 1):
+                older = [torch.zeros_like(seen.results[0])] * back + seen.results
+                rows.append(table(older[:steps], steps))
+            places = [("results", back) for back in range(kept)]
+            return ProbedResponse(places, np.stack(rows)[..., :steps])
+    raise Refused("it keeps its past where it cannot be reached")
+
+
+def table(states: Sequence[Tensor], steps: int) -> np.ndarray:
+    return np.array([t.flatten().double().numpy() for t in states])
+
+
+def check_linear(states: np.ndarray, mix: np.ndarray) -> None:
+    steps = len(mix)
+    wrong = np.abs(states[:, :steps] @ mix - states[:, steps])
+    scale = LOUD * (np.abs(states[:, :steps]).sum(-1) + 1e-12)
+    if not (np.isfinite(states).all() and (wrong <= ROUNDING * scale).all()):
+        raise Refused("its state is not linear in the outputs")
