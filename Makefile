@@ -46,10 +46,10 @@ lint: .venv/test.done
 	$(PIP) -e '.[compare,test]' -e 'bench[metrics]'
 	touch $@
 
-# What only the long tests need: Triton for its interpreter, and two hosts without their old pins
+# What only the long tests need: Triton for its interpreter, playwright for a page, and two hosts without their old pins
 # (hy3dgen under Tencent's community licence, tangoflux for research only).
 .venv/extra.done: .venv/test.done
-	-$(PIP) triton
+	-$(PIP) triton playwright
 	-$(PIP) --no-deps hy3dgen tangoflux cache-dit==1.5.3 hicache-pp==1.3.0
 	touch $@
 

@@ -13,9 +13,9 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,9 +23,9 @@ from tqdm import tqdm
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "comfyui" / "tests"))
-from harness.checks import ACCELERATED  # noqa: E402
-from harness.graphs import Graph  # noqa: E402
-from harness.runner import Runner  # noqa: E402
+from support.checks import ACCELERATED  # noqa: E402
+from support.graphs import Graph  # noqa: E402
+from support.runner import Runner  # noqa: E402
 
 STEPS, CFG, BATCH = 50, 3.0, 4
 TUNED_ON = ("Banana 1", "Corn 1")
@@ -36,6 +36,16 @@ WINDOWS = ((0.15, 0.95), (0.05, 0.95), (0.05, 1.0), (0.15, 1.0), (0.3, 0.95))  #
 CALLS = (10, 15)  # of the table of samplers
 
 
+class Contest(NamedTuple):
+    """PSNR of one fruit with as many calls as a rival took."""
+
+    fruit: str
+    calls: int
+    theirs: float
+    direct: float
+    ours: float
+
+
 class Bench:
     """Samplings of the demo model; what was run is kept in a file, and not run again."""
 
@@ -43,6 +53,7 @@ class Bench:
         self.comfy, self.kept = comfy, kept
         self.known: dict[str, Any] = json.loads(kept.read_text()) if kept.is_file() else {}
         self.full: dict[tuple, Tensor] = {}
+        self.where: str = comfy.client.get("/system_stats")["devices"][0]["name"]
 
     def sample(
         self, fruit: str, sampler: str, steps: int, node: str = "", **words: Any
@@ -103,23 +114,19 @@ class Bench:
                 best.append(one)
         return [words for _, _, words in best]
 
-    def rivals(self) -> list[list[str]]:
-        """For each tuned setting of a rival and each fruit, the others with as many calls."""
-        rows = []
-        settings = [
-            (rival, words, f) for rival in RIVALS for words in self.tuned(rival) for f in FRUITS
-        ]
-        for rival, words, fruit in tqdm(settings, desc="rivals"):
-            theirs, calls = self.score(fruit, "euler", STEPS, rival, **words, verbose=False)
-            if calls == STEPS:
-                continue
-            direct, _ = self.score(fruit, "euler", calls)
-            ours, spent = self.score(fruit, "euler", STEPS, "GeoShrink", budget=calls)
-            assert spent == calls, (spent, calls)
-            setting = " ".join(f"{value:g}" for value in words.values())
-            numbers = (f"{theirs:.1f}", f"{direct:.1f}", f"{ours:.1f}", f"{ours - theirs:+.1f}")
-            rows.append([rival, setting, fruit, str(calls), *numbers])
-        return sorted(rows, key=lambda row: float(row[-1]))
+    def contests(self, rival: str) -> Iterator[tuple[dict[str, float], list[Contest]]]:
+        """Each tuned setting of a rival: on every fruit, the others with as many calls."""
+        for words in tqdm(self.tuned(rival), desc=rival):
+            made = []
+            for fruit in FRUITS:
+                theirs, calls = self.score(fruit, "euler", STEPS, rival, **words, verbose=False)
+                if calls < STEPS:
+                    direct, _ = self.score(fruit, "euler", calls)
+                    ours, spent = self.score(fruit, "euler", STEPS, "GeoShrink", budget=calls)
+                    assert spent == calls, (spent, calls)
+                    made.append(Contest(fruit, calls, theirs, direct, ours))
+            if made:
+                yield words, made
 
     def samplers(self) -> list[list[str]]:
         """One row for each sampler that is accelerated."""
@@ -151,13 +158,23 @@ def table(head: list[str], rows: list[list[str]], words: int) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def page(bench: Bench, where: str) -> str:
-    rivals, samplers = bench.rivals(), bench.samplers()
-    behind = [" ".join(row[:4]) for row in rivals if float(row[-1]) < 0]
+def page(bench: Bench) -> str:
+    rows, gains, behind = [], [], []
+    for rival in RIVALS:
+        for words, made in bench.contests(rival):
+            setting = " ".join(f"{value:g}" for value in words.values())
+            calls = [one.calls for one in made]
+            numbers = [mean([one[i] for one in made]) for i in (2, 3, 4)]
+            least = min(one.ours - one.theirs for one in made)
+            cells = [f"{min(calls)} to {max(calls)}", *(f"{n:.1f}" for n in numbers)]
+            rows.append([rival, setting, *cells, f"{least:+.1f}"])
+            gains += [one.ours - one.theirs for one in made]
+            behind += [f"{rival} {setting} {one.fruit}" for one in made if one.ours < one.theirs]
+    samplers = bench.samplers()
     slower = sorted({row[0] for row in samplers for gain in (row[3], row[6]) if float(gain) < 0})
-    gains = [float(row[-1]) for row in rivals]
-    words = [f"{word}, {calls}" for calls in CALLS for word in ("direct", "geoshrink", "gain")]
-    columns = ["rival", "threshold, start, end", "fruit", "calls", "rival’s", "direct", "geoshrink"]
+    names = [f"{word}, {calls}" for calls in CALLS for word in ("direct", "geoshrink", "gain")]
+    columns = ["rival", "threshold, start, end", "calls", "rival’s", "direct", "geoshrink"]
+    where = bench.known.setdefault("where", bench.where)
     lost = ": " + ", ".join(behind) if behind else ""
     span = f"{min(gains):.1f} to {max(gains):.1f} dB ahead, {mean(gains):.1f}"
     count = len(THRESHOLDS) * len(WINDOWS)
@@ -167,7 +184,7 @@ Our fruit model as a MODEL in a running server ({where}), {STEPS} steps, cfg {CF
 sgm_uniform, {BATCH} pictures of each fruit. PSNR in dB to the full run of the same sampler from the
 same noise. `python benchmarks/comfyui.py --server PATH --python PY`
 
-**Losses.** Behind a rival with as many calls in {len(behind)} of {len(rivals)} contests{lost}.
+**Losses.** Behind a rival with as many calls in {len(behind)} of {len(gains)} contests{lost}.
 Behind direct step reduction: {", ".join(slower) or "with no sampler"}. This is one model, and ours:
 what yours gains, [GeoShrink Compare](../docs/comfyui.md) shows.
 
@@ -179,7 +196,9 @@ ours was. Direct step reduction and geoshrink get as many calls as the rival too
 into its input, which spoils models in float32; the demo model hands it a copy, so it is shown as it
 is in half precision. geoshrink is {span} in the mean.
 
-{table([*columns, "geoshrink − rival’s"], rivals, 3)}
+Means over {len(FRUITS)} fruits ({", ".join(FRUITS)}); "least" is the smallest lead on one of them.
+
+{table([*columns, "least lead"], rows, 2)}
 
 ## Samplers
 
@@ -187,7 +206,7 @@ is in half precision. geoshrink is {span} in the mean.
 noise draws other noise where its steps are others, so that direct step reduction makes another
 picture; ours has the steps of the full run, and its noise.
 
-{table(["sampler", *words], samplers, 1)}
+{table(["sampler", *names], samplers, 1)}
 """
 
 
@@ -203,9 +222,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as base,
         Runner(args.server, args.python, Path(base)) as comfy,
     ):
-        devices = comfy.client.get("/system_stats")["devices"]
-        written = page(Bench(comfy, args.kept), devices[0]["name"])
-        args.out.write_text(written, encoding="utf-8")
+        args.out.write_text(page(Bench(comfy, args.kept)), encoding="utf-8")
 
 
 if __name__ == "__main__":

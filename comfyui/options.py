@@ -12,7 +12,7 @@ from geoshrink import Learning, Plan, Run
 from geoshrink.learning.fingerprint import modules_in
 
 from .regimes import guidance
-from .samplers import Trial
+from .samplers import NOISY, Trial
 
 AUTO, ON, OFF = "auto", "on", "off"
 SPACES = (AUTO, "output", "data")
@@ -109,30 +109,40 @@ class Options:
         trial: Trial,
         levels: dict[str, Any],
         switches: tuple[int, ...],
-        masked: bool,
+        behind: str,
         guider: Any,
     ) -> Run:
-        """The run of a sampling."""
+        """The run of a sampling.
+
+        behind   why the sampler's state cannot be moved in place, if so
+        """
         steps = len(trial.sigmas) - 1
-        reachable = trial.euler or (trial.response is not None and not masked)
+        reachable = trial.euler or (trial.response is not None and not behind)
         if self.plan.strip():
             plan = geoshrink.plan.given_plan(self.planned(), {}, trial.sigmas)
         else:
             asked = self.asked()
-            if trial.noisy:  # noise between the stages turns outputs, not what they say of the data
+            if trial.noisy:  # corrected, they were 3 to 6 dB further from the full run
                 asked.setdefault("space", "data")
-                asked.setdefault("correct", reachable)
+                asked.setdefault("correct", False)
             if not reachable:
                 asked["correct"] = False
             plan = Plan.of(trial.sigmas, **self.counted(steps), **asked, **levels, regimes=switches)
-        run = Run(plan=plan, learn=self.seat(trial, guider) if self.learn else None)
+        learns = self.learn and not trial.noisy
+        run = Run(plan=plan, learn=self.seat(trial, guider) if learns else None)
         if trial.euler:
             run.know("euler")
         elif trial.response is not None and reachable:
             run.know([trial.response])
         else:
-            run.know(None, None, trial.why or "the sampler's state is behind a mask")
+            run.know(None, None, trial.why or behind)
         return run
+
+    def predicts_data(self, sampler: str) -> bool:
+        """Whether denoised x is predicted: noise between the stages turns d, not the data."""
+        if self.plan.strip():
+            return self.planned().space == "data"
+        return self.space == "data" or (self.space == AUTO and sampler in NOISY)
 
     def seat(self, trial: Trial, guider: Any) -> Any:
         """Where the runs of this model learn."""
@@ -147,14 +157,16 @@ class Options:
             modules_in(guider.inner_model.diffusion_model), ", ".join(map(str, parts))
         )
 
-    def notes(self, trial: Trial) -> list[str]:
+    def notes(self, trial: Trial, behind: str) -> list[str]:
         """What a user should know besides the report."""
         steps, notes = len(trial.sigmas) - 1, []
         short = trial.name.removeprefix("sample_")
         if trial.noisy:
-            notes.append(f"{short} adds noise at every step: predicted in data space")
-        if self.correct == ON and trial.response is None and not trial.euler:
-            notes.append(f"cells are not corrected: {trial.why}")
+            space = "data" if trial.data else "output"
+            notes.append(f"{short} adds noise at every step: predicted in {space} space")
+            notes += ["nothing is learned from samplers that add noise"] if self.learn else []
+        if self.correct == ON and not trial.euler and (trial.why or behind):
+            notes.append(f"cells are not corrected: {trial.why or behind}")
         if self.budget > steps:
             notes.append(
                 f"a budget of {self.budget} is more than the {steps} steps: every call is exact"

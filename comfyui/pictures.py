@@ -30,7 +30,7 @@ def bar_of(anchors: Sequence[int], steps: int) -> Tensor:
 
 def sheet_of(columns: Sequence[tuple[str, Tensor]], rows: int = 2) -> Tensor:
     """IMAGE batches side by side, a label above each; the first `rows` pictures of a batch."""
-    widths = [batch.shape[2] for _, batch in columns]
+    widths = [frames(batch).shape[2] for _, batch in columns]
     scale = max(1, 256 // max(1, min(widths)))  # tiny pictures are enlarged, so that labels fit
     parts = [[as_picture(one, scale) for one in frames(batch)[:rows]] for _, batch in columns]
     wide, high = parts[0][0].size

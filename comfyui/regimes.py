@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 Key = tuple[bool, ...]
 
 
@@ -20,7 +22,13 @@ def switches(guider: Any, sigmas: Sequence[float]) -> tuple[int, ...]:
 
 
 def key_at(windows: Sequence[tuple[float, float]], sigma: float) -> Key:
-    return tuple(end <= sigma <= start for start, end in windows)
+    """Which of them act at σ; ComfyUI compares in float32."""
+    level = single(sigma)
+    return tuple(end <= level <= start for start, end in windows)
+
+
+def single(value: float) -> float:
+    return float(np.float32(value))
 
 
 def windows_of(guider: Any) -> Iterator[tuple[float, float]]:
@@ -41,8 +49,8 @@ def windows_of(guider: Any) -> Iterator[tuple[float, float]]:
 
 
 def window(start: Any, end: Any) -> tuple[float, float]:
-    first = float("inf") if start is None else float(start)
-    return first, float("-inf") if end is None else float(end)
+    first = float("inf") if start is None else single(float(start))
+    return first, float("-inf") if end is None else single(float(end))
 
 
 def guidance(guider: Any) -> str:

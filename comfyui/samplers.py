@@ -45,13 +45,28 @@ NOISY = (
     "sample_res_multistep_ancestral",
     "sample_sa_solver",
 )
-#: Closer to the full run where their cells are not corrected (benchmarks/comfyui.md).
-UNCORRECTED = ("sample_euler_ancestral",)
 #: Why others are left alone.
 LEFT = {
     "sample_lcm": "lcm makes few, large steps: there is nothing to skip",
     "sample_ar_video": "ar_video samples one block of frames after another",
 }
+#: Samplers of ComfyUI that are tried out to say why they are not accelerated.
+TRIED = (
+    "dpm_adaptive_function",
+    "dpm_fast_function",
+    "sample_dpm_2",
+    "sample_dpm_2_ancestral",
+    "sample_dpmpp_2s_ancestral",
+    "sample_dpmpp_sde",
+    "sample_dpmpp_sde_gpu",
+    "sample_exp_heun_2_x0",
+    "sample_exp_heun_2_x0_sde",
+    "sample_heun",
+    "sample_heunpp2",
+    "sample_sa_solver_pece",
+    "sample_seeds_2",
+    "sample_seeds_3",
+)
 TWICE = "it calls the model more than once a step"
 OFF_GRID = "it calls the model between the steps"
 GUIDED = "it reads the unconditional output, too (CFG++)"
@@ -70,23 +85,23 @@ class Trial:
 
     name       of its function
     sigmas     at which it called the model, and where it ended
-    response   what its state owes to the outputs d = (x − denoised)/σ of earlier calls: x, then the
-               results that it keeps, the latest first; None if that is not known
+    data       the outputs of the response are denoised x, else d = (x − denoised)/σ
+    response   what its state owes to the outputs of earlier calls: x, then the results that it
+               keeps, the latest first; None if that is not known
     why        there is no response
+    euler      its steps are Euler's
     """
 
     name: str
     sigmas: tuple[float, ...]
+    data: bool = False
     response: ProbedResponse | None = None
     why: str = ""
+    euler: bool = False
 
     @property
     def noisy(self) -> bool:
         return self.name in NOISY
-
-    @property
-    def euler(self) -> bool:
-        return self.name in EULER
 
 
 #: What samplers did on the grids that were used last.
@@ -99,61 +114,74 @@ def name_of(sampler: Any) -> str:
     return getattr(function, "__name__", "") or type(sampler).__name__
 
 
-def try_out(sampler: Any, sigmas: Tensor, guider: Any) -> Trial:
-    """What a sampler does; Refused says why it is not to be accelerated."""
+def try_out(sampler: Any, sigmas: Tensor, guider: Any, data: bool = False) -> Trial:
+    """What a sampler does; Refused says why it is not to be accelerated.
+
+    data   outputs are predicted as denoised x
+    """
     sampling = getattr(getattr(guider, "inner_model", None), "model_sampling", None)
     key = (
         getattr(sampler, "sampler_function", sampler),
         repr(sorted(getattr(sampler, "extra_options", {}).items())),
         tuple(sigmas.tolist()),
         (type(sampling), getattr(sampling, "shift", None)),
+        data,
     )
     if key not in TRIALS:
         if len(TRIALS) >= KEPT:
             TRIALS.pop(next(iter(TRIALS)))
-        TRIALS[key] = tried(sampler, sigmas, guider)
+        TRIALS[key] = tried(sampler, sigmas, guider, data)
     return TRIALS[key]
 
 
-def tried(sampler: Any, sigmas: Tensor, guider: Any) -> Trial:
+def tried(sampler: Any, sigmas: Tensor, guider: Any, data: bool) -> Trial:
     name = name_of(sampler)
     short = name.removeprefix("sample_")
     if name in LEFT:
         raise Refused(LEFT[name])
-    if not hasattr(sampler, "sampler_function"):
+    known, tried = name in PLAIN or name in NOISY, name in TRIED or name.endswith("_cfg_pp")
+    if not hasattr(sampler, "sampler_function") or not (known or tried):
         raise Refused(f"the sampler {short} is not known")
     levels = sigmas.detach().to("cpu", torch.float64)
     try:
         try:
-            seen = run(sampler, levels, guider)
+            seen = run(sampler, levels, guider, data)
         except RuntimeError:  # a sampler with constants in float32
             levels = levels.float()
-            seen = run(sampler, levels, guider)
+            seen = run(sampler, levels, guider, data)
     except Refused as refusal:
         raise Refused(f"the sampler {short}: {refusal}") from None
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         raise Refused(f"the sampler {short} could not be tried out ({why})") from None
-    if name not in PLAIN and name not in NOISY:
+    if not known:
         raise Refused(f"the sampler {short} is not known")
     called = (*seen.sigmas, float(levels[-1]))
-    if name in UNCORRECTED:
-        return Trial(name, called, None, f"{short}: the result is closer without")
     try:
-        return Trial(name, called, response_of(sampler, levels, guider, seen))
+        response = response_of(sampler, levels, guider, seen)
+        euler = name in EULER and is_euler(response, called, data)
+        return Trial(name, called, data, response, "", euler)
     except Refused as refusal:
-        return Trial(name, called, None, f"{short}: {refusal}")
+        return Trial(name, called, data, None, f"{short}: {refusal}")
 
 
 class Impulses:
     """Stands in for the model: the output of call n is 1 in row n, the last row is a mixture.
 
+    data      the output is denoised x, else d = (x − denoised)/σ
     follow    from its middle call on, the state and the results that the sampler keeps are replaced
               by those of another run; the two must then go on alike
     """
 
-    def __init__(self, guider: Any, sigmas: Tensor, follow: Impulses | None = None, kept: int = 0):
-        self.inner_model, self.levels = guider, sigmas
+    def __init__(
+        self,
+        guider: Any,
+        sigmas: Tensor,
+        data: bool,
+        follow: Impulses | None = None,
+        kept: int = 0,
+    ):
+        self.inner_model, self.levels, self.data = guider, sigmas, data
         self.follow, self.kept = follow, kept
         self.steps = len(sigmas) - 1
         self.mix = LOUD * torch.cos(torch.arange(self.steps, dtype=torch.float64))
@@ -170,12 +198,12 @@ class Impulses:
             x.copy_(self.follow.states[n])
             for mine, theirs in zip(self.given[::-1][: self.kept], self.follow.results[:n][::-1]):
                 mine.copy_(theirs)
-        d = torch.zeros_like(x)
+        z = torch.zeros_like(x)
         if self.follow is None or n >= middle:
-            d[n], d[self.steps] = 1.0, self.mix[n]
+            z[n], z[self.steps] = 1.0, self.mix[n]
         self.sigmas.append(level)
         self.states.append(x.clone())
-        result = x - level * d
+        result = z if self.data else x - level * z
         self.results.append(result.clone())
         self.given.append(result)
         return result
@@ -190,10 +218,15 @@ class Impulses:
 
 
 def run(
-    sampler: Any, sigmas: Tensor, guider: Any, follow: Impulses | None = None, kept: int = 0
+    sampler: Any,
+    sigmas: Tensor,
+    guider: Any,
+    data: bool,
+    follow: Impulses | None = None,
+    kept: int = 0,
 ) -> Impulses:
     """Runs the sampler's function with zeros for noise."""
-    model = Impulses(guider, sigmas, follow, kept)
+    model = Impulses(guider, sigmas, data, follow, kept)
     function = sampler.sampler_function
     options = dict(getattr(sampler, "extra_options", {}))
     takes = inspect.signature(function).parameters
@@ -217,8 +250,8 @@ def response_of(sampler: Any, sigmas: Tensor, guider: Any, seen: Impulses) -> Pr
     states = table(seen.states[:steps], steps)
     check_linear(states, seen.mix.numpy())
     for kept in range(MEMORY):
-        twin = run(sampler, sigmas, guider, seen, kept)
-        if torch.allclose(twin.states[-1], seen.states[-1], rtol=ROUNDING, atol=ROUNDING):
+        twin = run(sampler, sigmas, guider, seen.data, seen, kept)
+        if alike(twin, seen):
             rows = [states]
             for back in range(1, kept + 1):
                 older = [torch.zeros_like(seen.results[0])] * back + seen.results
@@ -226,6 +259,27 @@ def response_of(sampler: Any, sigmas: Tensor, guider: Any, seen: Impulses) -> Pr
             places = [("results", back) for back in range(kept)]
             return ProbedResponse(places, np.stack(rows)[..., :steps])
     raise Refused("it keeps its past where it cannot be reached")
+
+
+def alike(twin: Impulses, seen: Impulses) -> bool:
+    """Whether two runs go on alike from the middle on; at σ = 0 most samplers forget their past."""
+    pairs = zip(twin.states[seen.steps // 2 :], seen.states[seen.steps // 2 :])
+    return all(torch.allclose(a, b, rtol=ROUNDING, atol=ROUNDING) for a, b in pairs)
+
+
+def is_euler(response: ProbedResponse, sigmas: Sequence[float], data: bool) -> bool:
+    """Whether x at each call owes to the outputs before it what it owes by Euler's steps."""
+    if response.stored:
+        return False
+    steps = len(sigmas) - 1
+    own = np.zeros((steps, steps))
+    for stage in range(steps):
+        for n in range(stage):
+            now, after = sigmas[n], sigmas[n + 1]
+            own[stage, n] = (1 - after / now) * sigmas[stage] / after if data else after - now
+    return bool(
+        np.allclose(response.table[0], own, rtol=ROUNDING, atol=ROUNDING * np.abs(own).max())
+    )
 
 
 def table(states: Sequence[Tensor], steps: int) -> np.ndarray:

@@ -20,12 +20,16 @@ from geoshrink import Run
 
 from . import regimes
 from .options import Options
-from .samplers import Refused, Trial, try_out
+from .samplers import Refused, Trial, name_of, try_out
 
 KEY = "geoshrink"
 ARGUMENTS = ("noise", "latent_image", "sampler", "sigmas", "denoise_mask")  # of a sampling
-OTHERS = ("easycache", "lazycache", "teacache", "magcache", "wavespeed", "taylorseer", "cache_dit")
+OTHERS = (
+    "easycache", "lazycache", "teacache", "rel_l1_thresh", "magcache", "wavespeed", "taylorseer",
+    "cache_dit", "cachedit", "fbcache",
+)  # fmt: skip
 FEW = 8  # steps from which on a sampling is accelerated
+MASK, OUTSIDE = "the sampler's state is behind a mask", "another node wraps the outputs"
 REASONS = 3  # of the report that are shown on the node
 OFF = 1e-3  # of σ: a call is at the stage that it should be
 logger = logging.getLogger("geoshrink")
@@ -108,6 +112,7 @@ class Session:
         self.guider: Any = guider
         self.sigmas: Any = given.get("sigmas")
         self.masked = given.get("denoise_mask") is not None
+        self.outside = wrapped_outside(guider.model_options)
         self.steps = len(self.sigmas) - 1 if isinstance(self.sigmas, Tensor) else 0
         self.calls = self.evaluations = 0
         self.anchors: tuple[int, ...] = ()  # stages at which the model was run
@@ -145,41 +150,41 @@ class Session:
             if asked and not made:  # the model's own, or an interrupt
                 raise
             self.run.reset()
-            self.run, self.exact = None, f"from step {n} on ({type(error).__name__}: {error})"
+            why = (
+                f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            )
+            self.run, self.exact = None, f"from step {n} on: {why}"
             return evaluate()
 
     def prepare(self) -> None:
         """Makes the run, or says why there is none."""
         try:
             self.check()
-            self.trial = try_out(self.sampler, self.sigmas, self.guider)
+            data = self.options.predicts_data(name_of(self.sampler))
+            self.trial = try_out(self.sampler, self.sigmas, self.guider, data)
             self.euler = self.trial.euler
             levels = levels_of(self.guider.inner_model.model_sampling, self.trial.sigmas)
             switches = regimes.switches(self.guider, self.trial.sigmas[:-1])
-            self.run = self.options.run(self.trial, levels, switches, self.masked, self.guider)
+            behind = MASK if self.masked else OUTSIDE if self.outside else ""
+            self.run = self.options.run(self.trial, levels, switches, behind, self.guider)
             self.windows = list(regimes.windows_of(self.guider)) if self.options.plan else []
-            self.notes += self.options.notes(self.trial)
-        except Refused as refusal:
-            self.exact = str(refusal)
+            self.notes += self.options.notes(self.trial, behind)
         except Exception as error:
-            self.exact = (
-                f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-            )
+            self.exact = in_words(error)
 
     def check(self) -> None:
         """What is known before anything is tried."""
-        others = self.guider.model_options.get("transformer_options", {})
-        names = {
-            *map(str, others),
-            *(str(k) for w in others.get("wrappers", {}).values() for k in w),
-        }
-        for name in sorted(names):
-            if any(word in name.lower() for word in OTHERS):
-                raise Refused(
-                    f"{name} is in the same chain and skips calls, too: take one of the two out"
-                )
+        for name in names_in(self.guider.model_options):
+            for word in OTHERS:
+                if word in name.lower():
+                    shown = name if word != "rel_l1_thresh" and "/" not in name else "TeaCache"
+                    raise Refused(
+                        f"{shown} is in the same chain and skips calls, too: take one of them out"
+                    )
         if not isinstance(self.sigmas, Tensor):
             raise Refused("there is no grid of σ")
+        if not bool((self.sigmas[1:] < self.sigmas[:-1]).all()):
+            raise Refused("σ does not fall at every step")
         if self.steps < FEW:
             raise Refused(f"{self.steps} steps leave nothing to skip (from {FEW} steps on)")
 
@@ -187,7 +192,11 @@ class Session:
         """Stage n of the run."""
         run, trial = self.run, self.trial
         assert run is not None and trial is not None
+        if timestep.ndim > 1 or timestep.numel() not in (1, len(x)):
+            raise ValueError(f"σ comes as {tuple(timestep.shape)}, not one for each sample")
         wide = timestep.reshape(-1, *[1] * (x.ndim - 1)).to(x.dtype)
+        if n == 0 or self.outside:  # waits for the device
+            self.check_level(n, float(timestep.flatten()[0]))
         if n < self.steps:
             off = (timestep.flatten()[0] / trial.sigmas[n] - 1).abs()
             self.off = off if self.off is None else torch.maximum(self.off, off)
@@ -217,6 +226,13 @@ class Session:
         self.keep(result)
         return result
 
+    def check_level(self, n: int, level: float) -> None:
+        """Refuses to predict where the calls are not those of the trial."""
+        assert self.trial is not None
+        expected = self.trial.sigmas[n] if n < self.steps else 0.0
+        if abs(level - expected) > OFF * expected:
+            raise ValueError(f"the call is at σ = {level:.4g}, not {expected:.4g}")
+
     @property
     def reaches(self) -> bool:
         """Whether the state is moved in place: then the output need not carry the correction."""
@@ -241,8 +257,11 @@ class Session:
         """What is said on the node, and what the report node has."""
         if self.run is None or not self.calls:
             why = self.exact or "the sampler never asked for an output"
-            text = f"every call was exact: {why}"
-            return text, text
+            few = self.evaluations < self.calls
+            text = (
+                f"{self.evaluations} of {self.calls} calls exact" if few else "every call was exact"
+            )
+            return f"{text}: {why}", f"{text}: {why}"
         report = self.run.report
         notes = list(self.notes)
         if self.run.learns and len(self.anchors) == self.steps:
@@ -275,6 +294,28 @@ def levels_of(model_sampling: Any, sigmas: Sequence[float]) -> dict[str, Any]:
             return {"prediction": "epsilon", "alphas": "ve"}
     name = type(sampling).__name__
     raise Refused(f"it is not known what the noise levels of {name} say about the data")
+
+
+def names_in(options: dict[str, Any]) -> list[str]:
+    """The names that other nodes have left in a model's options."""
+    own = options.get("transformer_options", {})
+    function = options.get("model_function_wrapper")
+    names = [*own, *(key for some in own.get("wrappers", {}).values() for key in some)]
+    names += [getattr(function, "__module__", ""), getattr(function, "__qualname__", "")]
+    return sorted({str(name) for name in names if name is not None})
+
+
+def wrapped_outside(options: dict[str, Any]) -> bool:
+    """Whether another node stands between the sampler and our wrapper."""
+    wrappers = options.get("transformer_options", {}).get("wrappers", {})
+    kinds = (WrappersMP.PREDICT_NOISE, WrappersMP.SAMPLER_SAMPLE)
+    return any(
+        key != KEY and some for kind in kinds for key, some in wrappers.get(kind, {}).items()
+    )
+
+
+def in_words(error: Exception) -> str:
+    return f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
 def said(lines: Sequence[str]) -> str:

@@ -34,7 +34,10 @@ solver loop ──► Run(plan) ──┬─ anchor:  v = model(x)  → observe(
 With a quality in place of a budget (`aim.py`, part of the plan) quality/ also decides, at every
 anchor, with which anchors the run goes on.
 
-Beside them: `tests/` and `bench/tests/` (their support/ has what tests share: the oracle, which is
+`comfyui/` is the node pack for ComfyUI, with a pyproject of its own for the registry; it knows the
+public names of `geoshrink` and its solvers' responses.
+
+Beside them: `tests/`, `comfyui/tests/` and `bench/tests/` (their support/ has what tests share: the oracle, which is
 an independent float64 reimplementation of the paper, toys, tiny pipelines), `benchmarks/` (scripts
 and the results they wrote), `zoo/` (weights and cards of the models that are not inside the
 package), `scripts/`. This page is made by `python scripts/architecture.py`.
@@ -56,10 +59,11 @@ def main() -> int:
 
 def page() -> str:
     parts = [HEAD]
-    for package in (ROOT / "src/geoshrink", ROOT / "bench/src/geoshrink_bench"):
-        files = sorted(package.rglob("*.py"))
+    for package in (ROOT / "src/geoshrink", ROOT / "bench/src/geoshrink_bench", ROOT / "comfyui"):
+        files = [file for file in package.rglob("*.py") if not is_test(file, package)]
         parts.append(f"\n## {package.name}\n\n{len(files)} files.\n")
-        for folder in (package, *sorted(p for p in package.rglob("*") if p.is_dir())):
+        folders = sorted(p for p in package.rglob("*") if p.is_dir() and not is_test(p, package))
+        for folder in (package, *folders):
             rows = list(rows_of(folder))
             if rows:
                 name = folder.relative_to(package).as_posix()
@@ -68,6 +72,10 @@ def page() -> str:
                 )
                 parts.append(f"{title}\n| file | holds |\n|---|---|\n" + "\n".join(rows) + "\n")
     return "".join(parts)
+
+
+def is_test(path: Path, package: Path) -> bool:
+    return path.relative_to(package).parts[0] == "tests"
 
 
 def rows_of(folder: Path) -> Iterator[str]:

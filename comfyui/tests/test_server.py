@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -177,3 +178,50 @@ def test_every_sampler_has_a_policy(comfy: Runner) -> None:
     assert ACCELERATED & set(comfy.choices("KSampler", "sampler_name"))
     missing = ACCELERATED - set(comfy.choices("KSampler", "sampler_name"))
     assert not {name for name in missing if "sde_heun" not in name}, missing
+
+
+def set_up(graph: Graph, **changes: object) -> dict[str, object]:
+    """The demonstration's model with the inputs of KSampler."""
+    loaded, prompts = graph.add("GeoShrinkDemoModel"), graph.add("GeoShrinkDemoClass")
+    words = dict(
+        model=loaded, positive=prompts, negative=[prompts[0], 1], seed=3, steps=20, cfg=3.0
+    )
+    latent = graph.add("GeoShrinkDemoLatent", batch_size=1)
+    return words | dict(latent_image=latent, scheduler="sgm_uniform") | changes
+
+
+@pytest.mark.parametrize("sampler", ["euler", "heun"])
+def test_the_comparison(comfy: Runner, sampler: str) -> None:
+    """Three columns, or the reason why there is nothing to compare."""
+    graph = Graph()
+    words = set_up(graph, sampler_name=sampler, denoise=1.0, speedup=2.0)
+    sheet = graph.add("GeoShrinkCompare", vae=["GeoShrinkDemoModel", 1], **words)
+    graph.add("PreviewImage", images=sheet)
+    done = comfy.queue(graph.prompt)
+    assert done.ok, done.result.message
+    text = done.result.ui("GeoShrinkCompare", "text")[0]
+    assert done.result.ui("GeoShrinkCompare", "images") and done.result.ui("PreviewImage", "images")
+    if sampler == "heun":
+        assert "nothing to compare" in text and "more than once a step" in text and "dB" not in text
+        return
+    found = dict(re.findall(r"(direct|geoshrink), 10 calls: PSNR ([\d.]+) dB", text))
+    assert float(found["geoshrink"]) > float(found["direct"]) + 3, text
+
+
+def test_a_profile_makes_a_plan_that_the_node_takes(comfy: Runner) -> None:
+    graph = Graph()
+    words = set_up(graph, steps=12, speedup=2.0, pictures=4, name="test-plan")
+    profile = graph.add("GeoShrinkProfile", **words)
+    model = graph.add("TestCount", model=words["model"], name="counts")
+    model = graph.add("GeoShrink", model=model, plan=profile)
+    more = {k: v for k, v in words.items() if k not in ("model", "speedup", "pictures", "name")}
+    latent = graph.add("KSampler", model=model, sampler_name="euler", denoise=1.0, **more)
+    graph.add("TestSave", latent=latent, name="planned")
+    graph.add("TestCounts", latent=latent, name="counts")
+    done = comfy.queue(graph.prompt)
+    assert done.ok, done.result.message
+    assert done.calls[-1] == 6 and "6 of 12 stages exact" in done.text()
+    assert (comfy.server.output / "geoshrink" / "test-plan.plan.json").is_file()
+    graph.prompt["KSampler"]["inputs"]["steps"] = 14
+    other = comfy.queue(graph.prompt)
+    assert other.ok and other.calls[-1] == 14 and "exact" in other.text(), other.text()
