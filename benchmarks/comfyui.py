@@ -164,7 +164,11 @@ def page(bench: Bench) -> str:
         for words, made in bench.contests(rival):
             setting = " ".join(f"{value:g}" for value in words.values())
             calls = [one.calls for one in made]
-            numbers = [mean([one[i] for one in made]) for i in (2, 3, 4)]
+            numbers = [
+                mean([one.theirs for one in made]),
+                mean([one.direct for one in made]),
+                mean([one.ours for one in made]),
+            ]
             least = min(one.ours - one.theirs for one in made)
             cells = [f"{min(calls)} to {max(calls)}", *(f"{n:.1f}" for n in numbers)]
             rows.append([rival, setting, *cells, f"{least:+.1f}"])
@@ -211,7 +215,7 @@ picture; ours has the steps of the full run, and its noise.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Quality inside a ComfyUI server.")
     parser.add_argument("--server", type=Path, required=True, help="the folder of a ComfyUI")
     parser.add_argument("--python", type=Path, required=True, help="the Python that runs it")
     parser.add_argument("--out", type=Path, default=HERE / "comfyui.md")
