@@ -616,3 +616,29 @@ def test_another_function_around_the_model() -> None:
         model.model_options["model_function_wrapper"] = lambda run, words: run(**words)
 
     assert sampled(patch=patch, budget=8).calls == 8
+
+
+def test_a_stopped_run_lets_its_tensors_go() -> None:
+    sessions: list[Any] = []
+
+    class Kept(seam.Session):
+        def __init__(self, *args: Any):
+            super().__init__(*args)
+            sessions.append(self)
+
+    def stop(n: int, result: Tensor) -> Tensor:
+        if n == 4:
+            raise KeyboardInterrupt
+        return result
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(seam, "Session", Kept)
+        sampled(fakes.dpmpp_2m, model=Model(change=stop), budget=8)
+    (session,) = sessions
+    assert session.results == [] and not session.run._history.seen
+
+
+def test_doubts_are_said() -> None:
+    fast = sampled(budget=5)
+    assert "direct step reduction is expected to have" in fast.text
+    assert "direct step reduction is expected" not in sampled(budget=19, steps=20).text
