@@ -145,3 +145,28 @@ def test_unknown_samplers_are_not_run() -> None:
 def test_a_film_on_a_sheet() -> None:
     wide = torch.rand(1, 5, 64, 256, 3)
     assert pictures.sheet_of([("film", wide)]).shape[2] == 256
+
+
+def test_a_grid_that_rises_is_named() -> None:
+    assert (
+        "σ does not fall at every step" in sampled(sigmas=Flow().levels(20).flip(0), budget=8).text
+    )
+
+
+def test_a_sheet_has_two_rows() -> None:
+    batch = torch.rand(4, 256, 256, 3)
+    sheet = pictures.sheet_of([("a", batch)])
+    assert sheet.shape[1] < 3 * 256
+
+
+def test_the_call_that_is_furthest_off_is_told() -> None:
+    """One call in the middle is at another σ; those before and after it are not."""
+
+    @named("euler")
+    def once(model, x, sigmas, extra_args=None, callback=None, disable=None):
+        if len(x) == 2:
+            sigmas = sigmas.clone()
+            sigmas[10] *= 0.98
+        return fakes.euler(model, x, sigmas, extra_args)
+
+    assert "called at other σ" in sampled(once, budget=8).text
