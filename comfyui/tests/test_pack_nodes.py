@@ -381,7 +381,11 @@ def test_a_sheet_of_small_pictures_and_of_films() -> None:
 class Vae:
     """Pictures are the latents, in [0, 1]."""
 
+    def __init__(self) -> None:
+        self.decoded: list[Tensor] = []
+
     def decode(self, latent: Tensor) -> Tensor:
+        self.decoded.append(latent)
         return (latent.movedim(1, -1) / 4 + 0.5).to(torch.bfloat16)
 
 
@@ -391,7 +395,8 @@ def compared(model: Patcher, **more: Any) -> tuple[Any, Tensor, str]:
         scheduler="simple", denoise=1.0, latent_image={"samples": torch.zeros(2, 3, 8, 8)},
         steps=20, speedup=2.5,
     )  # fmt: skip
-    result = NODES["GeoShrinkCompare"].run("4", model=model, vae=Vae(), **{**words, **more})
+    words = {"vae": Vae(), **words, **more}
+    result = NODES["GeoShrinkCompare"].run("4", model=model, **words)
     return result, *result.values
 
 
@@ -403,6 +408,8 @@ def test_compare(server: list[tuple[str, str]], tmp_path: Path) -> None:
     lines = text.splitlines()
     assert lines[0].startswith("full, 20 ") and lines[1].startswith("direct, 8 calls: PSNR ")
     assert lines[2].startswith("geoshrink, 8 calls: PSNR ")
+    direct, ours = (float(line.split()[4]) for line in lines[1:3])
+    assert direct != ours
     assert result.shown["text"] == (text,) and ("4", text) in server
     assert [words.split()[0].strip(",") for _, words in server[:3]] == [
         "full",
@@ -441,8 +448,24 @@ def test_compare_of_a_part_and_with_a_mask() -> None:
     mask = torch.ones(2, 1, 8, 8)
     latent = {"samples": torch.zeros(2, 3, 8, 8), "noise_mask": mask, "batch_index": [0, 1]}
     model = Patcher(Model())
-    _, _, text = compared(model, denoise=0.5, latent_image=latent)
+    mask[..., 5:] = 0
+    _, _, text = compared(model, denoise=0.5, latent_image=latent, vae=(vae := Vae()))
     assert "8 calls" in text and max(model.model.sigmas) < 1
+    for latents in vae.decoded:
+        assert latents[..., 5:].abs().max() < 1e-5 < latents[..., :5].abs().min()
+
+
+def test_compare_begins_with_the_noise_of_the_seed() -> None:
+    seen: list[Tensor] = []
+
+    class Watched(Model):
+        def __call__(self, x: Tensor, *rest: Any) -> Any:
+            seen.append(x.clone())
+            return super().__call__(x, *rest)
+
+    compared(Patcher(Watched()), seed=7)
+    noise = fakes.prepare_noise(torch.zeros(2, 3, 8, 8), 7)
+    assert all(torch.equal(seen[n], noise) for n in (0, 20, 28))
 
 
 def test_psnr() -> None:
@@ -477,6 +500,25 @@ def test_profile(tmp_path: Path, server: list[tuple[str, str]]) -> None:
     assert ProgressBar.made[-1].done == ProgressBar.made[-1].total == 10 * 12 * 4
     fast = fakes.sampled(plan=path, steps=12)
     assert fast.node.anchors == plan.anchors
+    assert seam.accelerated(model).text == "nothing was sampled yet"
+
+
+def test_the_plan_of_a_profile() -> None:
+    """It is that of geoshrink.profile on the same velocity and noise."""
+    plan = geoshrink.Plan.from_json(Path(profiled(Patcher(Model())).values[0]).read_text())
+    model = Model()
+
+    def velocity(x: Tensor, sigma: Any) -> Tensor:
+        at = torch.full((len(x),), float(sigma))
+        return (x - model(x, at, [1.0], 2.0)) / float(sigma)
+
+    parts = [fakes.prepare_noise(torch.zeros(1, 3, 4, 4), 3 + i) for i in range(4)]
+    levels = Flow().levels(12).double().tolist()
+    asked: dict[str, Any] = {"prediction": "flow", "data": 0.0, "quiet": True}
+    expected = geoshrink.profile([velocity] * 4, parts, levels, **asked)
+    assert plan == expected.plan(6)
+    least = profiled(Patcher(Model()), steps=8, speedup=20.0).values[0]
+    assert geoshrink.Plan.from_json(Path(least).read_text()).budget == 4
 
 
 def test_profile_learns_from_other_noise() -> None:
@@ -488,14 +530,15 @@ def test_profile_learns_from_other_noise() -> None:
             seen.append(x.clone())
             return super().__call__(x, *rest)
 
-    profiled(
-        Patcher(Watched()), latent_image={"samples": torch.zeros(3, 3, 4, 4)}, steps=8, speedup=20.0
-    )
-    starts = [x for x in seen if float(x.abs().max()) > 0][:4]
+    model = Watched()
+    batch = {"samples": torch.zeros(3, 3, 4, 4)}
+    profiled(Patcher(model), latent_image=batch, steps=8, speedup=20.0)
     assert all(x.shape == (1, 3, 4, 4) for x in seen)
     expected = [fakes.prepare_noise(torch.zeros(1, 3, 4, 4), 3 + i) for i in range(4)]
     for noise in expected:
-        assert any(torch.allclose(x, noise) for x in seen), starts
+        assert any(torch.allclose(x, noise) for x in seen)
+    first = {tuple(x.flatten().tolist()) for x, sigma in zip(seen, model.sigmas) if sigma == 1}
+    assert len(first) == 4
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,13 @@ def test_samplers_that_nobody_knows() -> None:
     with pytest.raises(samplers.Refused, match="the sampler my_own is not known"):
         tried(own)
 
+    @named("heun")
+    def another(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return fakes.euler(*args, **kwargs)
+
+    with pytest.raises(samplers.Refused, match="the sampler heun is not known"):
+        tried(another)
+
     class Strange:
         pass
 

@@ -604,9 +604,36 @@ def test_wrappers_that_change_nothing(kind: str) -> None:
     still = sampled(fakes.dpmpp_2m, budget=8, correct="off")
     assert moved.calls == 8 and torch.equal(moved.latent, still.latent)
     assert "cells are not corrected: another node wraps the outputs" in moved.text
-    empty = lambda model: model.remove_wrappers_with_key(kind, "gone")  # noqa: E731
+
+    def empty(model: Patcher) -> None:
+        patch(model)
+        own = model.model_options["transformer_options"]["wrappers"]
+        own[kind]["another"].clear()
+
     plain = sampled(fakes.dpmpp_2m, budget=8)
     assert torch.equal(sampled(fakes.dpmpp_2m, patch=empty, budget=8).latent, plain.latent)
+
+
+@pytest.mark.parametrize("place", ["option", "module", "function"])
+def test_teacache_by_each_of_its_marks(place: str) -> None:
+    def teacache_forward(run: Any, words: Any) -> Any:
+        return run(**words)
+
+    def other(run: Any, words: Any) -> Any:
+        return run(**words)
+
+    def patch(model: Patcher) -> None:
+        if place == "option":
+            model.model_options["transformer_options"]["rel_l1_thresh"] = 0.4
+            return
+        function = other if place == "module" else teacache_forward
+        if place == "module":
+            other.__module__ = "/custom_nodes/ComfyUI-TeaCache.nodes"
+        model.model_options["model_function_wrapper"] = function
+
+    fast = sampled(patch=patch, budget=8)
+    assert fast.calls == 20 and "is in the same chain" in fast.text
+    assert "teacache" in fast.text.lower()
 
 
 def test_another_function_around_the_model() -> None:

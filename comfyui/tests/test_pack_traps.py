@@ -113,12 +113,13 @@ def test_another_sampler_of_eulers_name() -> None:
     assert not samplers.try_out(KSampler(not_euler), Flow().levels(12), guider).euler
 
 
-def test_a_level_for_every_frame() -> None:
+@pytest.mark.parametrize("shape", [(1, 4), (4,)])
+def test_a_level_for_every_frame(shape: tuple[int, ...]) -> None:
     @named("euler")
     def frames(model, x, sigmas, extra_args, callback=None, disable=None):
         for sigma, after in itertools.pairwise(sigmas):
-            shape = (len(x),) if x.ndim == 4 else (1, x.shape[2])
-            denoised = model(x, sigma * x.new_ones(shape), **extra_args)
+            ones = x.new_ones((len(x),) if x.ndim == 4 else shape)
+            denoised = model(x, sigma * ones, **extra_args)
             x = x + (x - denoised) / sigma * (after - sigma)
         return x
 
