@@ -1,7 +1,8 @@
 # make demo: our own trained model, a table, and one HTML page.   make test: lint, types and tests.
+# make studio: the same model on a page to play with, in your browser.
 # Each works from a fresh clone with only Python (3.10 or newer) and make; a second call installs nothing.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-matrix lint clean
+.PHONY: help demo studio test test-all test-matrix lint clean
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -11,6 +12,9 @@ help:
 
 demo: .venv/demo.done
 	$(BIN)/geoshrink demo
+
+studio: .venv/studio.done
+	$(BIN)/geoshrink studio
 
 test: lint
 	$(BIN)/pytest -n 2 -m "not slow"
@@ -40,6 +44,10 @@ lint: .venv/test.done
 .venv/demo.done: .venv/python.done pyproject.toml bench/pyproject.toml constraints.txt
 	@echo "installing into .venv (once; torch takes a few minutes) ..."
 	$(PIP) -e '.[compare]' -e bench
+	touch $@
+
+.venv/studio.done: .venv/demo.done
+	$(PIP) -e '.[studio]' -e 'bench[zoo]'
 	touch $@
 
 .venv/test.done: .venv/demo.done

@@ -26,6 +26,8 @@ from geoshrink_bench.zoo.recipes import RECIPES
 SMALL: dict[str, Any] = dict(width=16, depth=2, heads=2, condition=8)
 MOST = 12_000_000  # bytes of a weight file
 KINDS = ("classifier", "real")  # of files about a classifier
+MADE = {"fruit-video": "video", "digits-audio": "sound", "digits-av": "film", "motion": "motion"}
+MADE |= {"objects": "mesh"}  # the others make pictures
 CLASSES = {"fruit-video": 255, "digits-audio": 60, "digits-av": 60, "motion": 26, "objects": 12}
 CLONE = Path(__file__).parents[2] / "zoo"
 PACKAGE = Path(str(files("geoshrink_bench.zoo"))) / "weights"
@@ -453,6 +455,37 @@ def test_it_speaks():
     assert wave.shape == (8192,) and np.abs(wave).max() <= 1
     loud = [math.sqrt(float(np.mean(part**2))) for part in np.split(wave, 8)]
     assert max(loud) > 0.05 and max(loud[0], loud[-1]) < 0.1 * max(loud)
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_what_it_makes_can_be_scored_and_shown(name):
+    if name == "objects":
+        pytest.importorskip("skimage")
+        pytest.importorskip("trimesh")
+    model = zoo.load(name)
+    label, noise = [model.classes[0]], model.noise(1)
+    full, fast = (model.made(model.sample(label, noise, steps=steps)) for steps in (3, 2))
+    skipped: set[str] = set()
+    scores = fast.score(full, skipped)
+    assert full.noun == MADE.get(name, "picture") and len(full) == 1 and full.is_finite()
+    assert len(scores) == len(full.metrics) and scores != full.score(full, skipped)
+    assert all(math.isfinite(number) for (number,) in scores) and not skipped
+    shown = [made.medium(0, "alt", full) for made in (full, fast)]
+    assert shown[0] != shown[1] and 'alt="alt' in shown[0].html()
+
+
+def test_a_motion_is_made_with_its_own_lengths(motion):
+    """Padding is neither scored nor shown."""
+    facts = dict(fps=20, joint_names=["Hips", "LFoot"], parents=[-1, 0], bones=[1])
+    facts |= dict(mean=[0.0] * 6, std=[1.0] * 6)
+    model = dataclasses.replace(motion, facts={**motion.facts, "data": facts})
+    x = torch.randn(2, 6, 10, generator=torch.manual_seed(0))
+    other = x.clone()
+    other[0, :, 4:] = 9
+    made, same = model.made(x, [4, 10]), model.made(other, [4, 10])
+    assert made.score(same, set())[0] == [0, 0]
+    assert made.medium(0, "", made) == same.medium(0, "", made)
+    assert model.made(other).score(model.made(x), set())[0][0] > 0
 
 
 def test_what_does_not_fit_is_quoted(motion, pair, fruit):

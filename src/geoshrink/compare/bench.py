@@ -77,6 +77,7 @@ def measure(
     seed: int,
     options: Mapping[str, Any] | None = None,
     tick: Callable[[int], Any] = lambda calls: None,
+    stepped: Callable[[Any], Any] = lambda state: None,
 ) -> tuple[Any, Cost, Tensor | None]:
     """(output, cost, where the solver ended) of one call from the seed's noise, accelerated where
     there are options.
@@ -89,7 +90,7 @@ def measure(
         options = {"speedup": 1}
     with (
         Watch(seen, tick) as watch,  # left last: the seam stands outside it
-        End(loaded.host) as end,
+        End(loaded.host, stepped) as end,
         accelerate(loaded.host, **options) if options else nullcontext() as handle,
     ):
         torch.manual_seed(seed)  # some hosts draw from the global generator
@@ -97,12 +98,15 @@ def measure(
         output = loaded(prompt, steps, seed)
         seconds = now() - began
         reports = tuple(handle.reports) if handle else ()
+        plan = handle.plan if handle else None
     share, calls = watch.seconds / seconds, watch.calls
     if not seen:
         counts = [r.evaluations if r.forwards is None else r.forwards for r in reports]
         share, calls = None, sum(counts)
         tick(calls)
-    return output, Cost(seconds, share, calls, reports if accelerated else ()), end.state
+    cost = Cost(seconds, share, calls)
+    cost = replace(cost, reports=reports, plan=plan) if accelerated else cost
+    return output, cost, end.state
 
 
 class Bench:

@@ -20,10 +20,14 @@ SAME = 250.0  # dB
 
 
 class End:
-    """The state after the last step of a host's scheduler; None where it has none."""
+    """The state after the last step of a host's scheduler; None where it has none.
 
-    def __init__(self, host: Any):
+    stepped   is called with the state after every step
+    """
+
+    def __init__(self, host: Any, stepped: Callable[[Any], Any] = lambda state: None):
         self.scheduler, self.state, self._hooks = getattr(host, "scheduler", None), None, Hooks()
+        self.stepped = stepped
 
     def __enter__(self) -> End:
         if callable(getattr(self.scheduler, "step", None)):
@@ -37,6 +41,7 @@ class End:
         result = call(*args, **kwargs)
         first = result[0] if isinstance(result, tuple) else getattr(result, "prev_sample", None)
         self.state: Tensor | None = first if isinstance(first, Tensor) else None
+        self.stepped(self.state)
         return result
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+WINDOW = 11  # pixels, of SSIM
 SLACK = 0.5  # what a decoder may overshoot by; bytes and [−1, 1] are farther outside
 
 
@@ -19,7 +20,7 @@ def psnr(pictures: Tensor, reference: Tensor) -> Tensor:
     return -10 * mse.log10()
 
 
-def ssim(pictures: Tensor, reference: Tensor, size: int = 11, width: float = 1.5) -> Tensor:
+def ssim(pictures: Tensor, reference: Tensor, size: int = WINDOW, width: float = 1.5) -> Tensor:
     """Structural similarity (Wang et al., 2004), higher is better; Gaussian window, no padding.
 
     K₁ = 0.01, K₂ = 0.03, population covariances, mean over positions and channels.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..page import Anchors, Column, Comparison, Lines, Media, Section, Series, Table
+from ..plan import Plan
 from ..report import Report
 
 FULL, DIRECT = "full", "direct"
@@ -24,13 +25,15 @@ class Cost:
     """What one call took, and the reports of its runs where it was accelerated.
 
     share   of the seconds that were spent in the denoisers; None where they are not seen
+    plan    of its latest run, where it was accelerated and the host tells
     off     how far the solver ended from the full run, in dB; None if nobody knows
     """
 
     seconds: float
     share: float | None
     calls: int
-    reports: tuple[Report, ...]
+    reports: tuple[Report, ...] = ()
+    plan: Plan | None = None
     off: float | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from ..page import Media, Picture
 from ..page.media import Animation, png
 from .kinds import Scores, register_kind
-from .likeness import psnr, ssim
+from .likeness import WINDOW, psnr, ssim
 from .outcomes import PSNR, SSIM
 
 CHANNELS = (1, 3, 4)
@@ -46,6 +47,10 @@ class Pictures:
         for sample, wanted in zip(self.values, reference.values, strict=True):
             pairs = [(a[None].to(device), b[None].to(device)) for a, b in zip(sample, wanted)]
             for metric, values in zip((psnr, ssim), scores):
+                if metric is ssim and min(sample.shape[-2:]) < WINDOW:
+                    skipped.add(f"SSIM skipped: it needs pictures of {WINDOW}×{WINDOW} or more.")
+                    values.append(math.nan)
+                    continue
                 values.append(sum(float(metric(a, b)) for a, b in pairs) / len(pairs))
         return scores
 

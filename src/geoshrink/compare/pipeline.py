@@ -61,17 +61,20 @@ class Loaded:
 
 def load(settings: Settings) -> Loaded:
     """What a folder or a builder holds, checked."""
-    folder, call = Path(settings.model), {}
+    return loaded(*opened(settings), settings)
+
+
+def opened(settings: Settings) -> tuple[Any, Call]:
+    """The host that a folder or a builder holds, and what it is called with."""
+    folder = Path(settings.model)
     if folder.is_dir():
-        host = from_folder(folder, settings)
-    elif ":" in settings.model:
-        host, call = from_builder(settings)
-    else:
-        raise ValueError(
-            f"no folder {settings.model!r} here, and a builder is 'package.module:function'; "
-            "compare downloads nothing"
-        )
-    return loaded(host, call, settings)
+        return from_folder(folder, settings), {}
+    if ":" in settings.model:
+        return from_builder(settings)
+    raise ValueError(
+        f"no folder {settings.model!r} here, and a builder is 'package.module:function'; "
+        "nothing is downloaded"
+    )
 
 
 def loaded(host: Any, call: Call, settings: Settings) -> Loaded:

@@ -72,7 +72,8 @@ def attach(
     find = find_denoisers if denoisers is None else partial(named, denoisers=denoisers)
     seam = Seam(host, schedulers, modules, reader, options, find)
     seam.attach()
-    return Handle(seam.reports, seam.remove, modules, seam.host, options.get("learn"))
+    told = seam.host, options.get("learn"), lambda: seam.plan
+    return Handle(seam.reports, seam.remove, modules, *told)
 
 
 def parts(host: Any) -> dict[str, Any]:

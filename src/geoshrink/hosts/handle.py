@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from ..learning import Learned, Learning
+from ..plan import Plan
 from ..planning import Profile
 from ..report import ADVICE, Report
 from ..run import Run
@@ -36,8 +37,9 @@ class Handle:
         denoisers: Sequence[nn.Module] = (),
         host: Callable[[], Any] | None = None,
         learning: Learning | None = None,
+        plan: Callable[[], Plan | None] = lambda: None,
     ):
-        self._reports, self._remove, self._host = reports, remove, host
+        self._reports, self._remove, self._host, self._plan = reports, remove, host, plan
         self.learning = learning
         self.denoisers = tuple(denoisers)
 
@@ -50,6 +52,13 @@ class Handle:
         """None before the first run. A run that was not accelerated is there with the reason."""
         reports = self._reports()
         return reports[-1] if reports else None
+
+    @property
+    def plan(self) -> Plan | None:
+        """Of the latest run; None before the first, or where the host does not tell. accelerate(
+        pipe, plan=handle.plan.to_json()) makes the same calls again.
+        """
+        return self._plan()
 
     @property
     def learned(self) -> Learned | None:

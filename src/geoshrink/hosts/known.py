@@ -41,7 +41,8 @@ class Known:
         options = check_options(budget, options, schedulers)
         seam = Seam(host, schedulers, denoisers, self, options, self.find_denoisers)
         seam.attach()
-        return Handle(seam.reports, seam.remove, denoisers, learning=options.get("learn"))
+        told: dict[str, Any] = {"learning": options.get("learn"), "plan": lambda: seam.plan}
+        return Handle(seam.reports, seam.remove, denoisers, **told)
 
     def check(self, host: Any) -> None:
         """Refuses a host whose loop is not the one that we know; nothing is touched."""

@@ -20,6 +20,7 @@ from torch import nn
 
 from ..blocks import Blocks
 from ..grid import Grid
+from ..plan import Plan
 from ..report import Report
 from .caches import check_caches, check_hooks
 from .entry import enter, leave, seam_of
@@ -79,6 +80,7 @@ class Seam:
         self.removed = False
         self.warned = False  # of a doubtful run
         self.finished: deque[Report] = deque(maxlen=KEPT)
+        self.plan: Plan | None = None  # of the latest loop
         self.seats: list[tuple[Any, Hooks]] = []
 
     def attach(self) -> None:
@@ -331,6 +333,7 @@ class Seam:
                 loop.tell()
             report = loop.report()
             if report is not None:
+                self.plan = loop.plan
                 self.finished.append(report)
                 self.here.made += 1
         finally:

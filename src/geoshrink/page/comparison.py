@@ -11,9 +11,10 @@ from geoshrink.page.media import Media
 
 #: Two layers, which the script fills, under a range input that takes the keyboard.
 STAGE = (
-    '<div><div class="stage"><div class="layer left"></div><div class="layer right"></div>'
-    '<div class="handle"></div><input type="range" class="wipe" min="0" max="100" value="50" '
-    'aria-label="Wipe between left and right"></div>{reading}</div>'
+    '<div><div class="stage" title="Drag to wipe; x exchanges left and right">'
+    '<div class="layer left"></div><div class="layer right"></div><div class="handle"></div>'
+    '<input type="range" class="wipe" min="0" max="100" value="50" aria-keyshortcuts="x" '
+    'aria-label="Wipe between left and right; x exchanges them"></div>{reading}</div>'
 )
 READING = '<div class="reading"><output class="left"></output><output class="right"></output></div>'
 SUBJECT = (

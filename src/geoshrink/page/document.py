@@ -11,8 +11,10 @@ from geoshrink.files import write_whole
 from geoshrink.page.markup import Markup, Section, element, fill, join, paragraphs
 
 OWN = "geoshrink.page"
-STYLES = [(OWN, f"{name}.css") for name in ("colours", "style", "comparison", "table", "charts")]
-SCRIPTS = [(OWN, "comparison.js"), (OWN, "table.js")]
+STYLES = [
+    (OWN, f"{name}.css") for name in ("colours", "style", "comparison", "table", "charts", "stages")
+]
+SCRIPTS = [(OWN, f"{name}.js") for name in ("start", "comparison", "table")]
 #: By its policy the browser itself refuses anything remote; without scripts some parts are hidden.
 PAGE = """\
 <!doctype html>

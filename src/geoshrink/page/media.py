@@ -6,7 +6,7 @@ import io
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from geoshrink.page.markup import element
 
@@ -46,15 +46,24 @@ class Animation(Picture):
     moving: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, frames: Sequence[Image], alt: str, fps: float = 16.0) -> Animation:
-        """Frames of one size: WEBP, or the larger PNG where Pillow was built without WEBP."""
+    def of(
+        cls, frames: Sequence[Image], alt: str, fps: float = 16.0, exact: bool = False
+    ) -> Animation:
+        """Frames of one size: WEBP, or the larger PNG where Pillow was built without WEBP.
+
+        exact   keep every pixel: for drawings of few colours, which are smaller so
+        """
         from PIL import features
 
         if not frames:
             raise ValueError("an animation needs at least one frame")
         if not fps > 0:
             raise ValueError(f"frames per second must be above 0, got {fps!r}")
-        kind = {"format": "WEBP", "quality": 90} if features.check("webp") else {"format": "PNG"}
+        kind: dict[str, Any] = {"format": "WEBP", "quality": 90}
+        if exact:
+            kind |= {"lossless": True, "quality": 20, "method": 2}  # quality: of the search
+        if not features.check("webp"):
+            kind = {"format": "PNG"}
         buffer, rest = io.BytesIO(), list(frames[1:])
         duration = max(1, round(1000 / fps))
         frames[0].save(buffer, **kind, save_all=True, append_images=rest, duration=duration, loop=0)

@@ -39,4 +39,4 @@ function number(cell) {
   return Number(text.replace("inf", "Infinity"));
 }
 
-document.querySelectorAll(".sortable").forEach(startSorting);
+start(".sortable", startSorting);

@@ -1,20 +1,19 @@
-"""Motion: a stick figure at several instants, and how far its joints are off."""
+"""Motion: a stick figure that moves, and how far its joints are off."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from geoshrink.compare.kinds import Scores, measured
-from geoshrink.page import Column, Media, Picture
-from geoshrink.page.media import png
+from geoshrink.page import Animation, Column, Media
 
 from ..metrics import motion
-from ..zoo.drawing import draw_motion
+from ..zoo.drawing import moving_figure
 
 GLOBAL = Column("Global MPJPE", "mm", better="lower", digits=1)
 ALIGNED = Column("RA-MPJPE", "mm", better="lower", digits=1)
@@ -24,12 +23,16 @@ ALIGNED = Column("RA-MPJPE", "mm", better="lower", digits=1)
 class Motions:
     """`joints` are (samples, frames, joints, 3) in metres, y up; `parents` of each, −1 the root's.
 
-    names   of the joints, where they are known: L… and R… are drawn in two colours
+    names    of the joints, where they are known: L… and R… are drawn in two colours
+    fps      frames a second
+    lengths  frames of each sample that count, where what follows is padding; default: all
     """
 
     joints: Tensor
     parents: Sequence[int]
     names: Sequence[str] = ()
+    fps: float = 20.0
+    lengths: Sequence[int] | None = None
 
     noun, title, metrics = "motion", "Look", (GLOBAL, ALIGNED)
 
@@ -44,7 +47,15 @@ class Motions:
             )
         if len(parents) != joints.shape[2]:
             raise ValueError(f"{joints.shape[2]} joints need as many parents, got {len(parents)}")
+        lengths = [joints.shape[1]] * len(joints) if self.lengths is None else [*self.lengths]
+        if len(lengths) != len(joints) or not all(0 < n <= joints.shape[1] for n in lengths):
+            raise ValueError(
+                f"lengths are {len(joints)} numbers from 1 to {joints.shape[1]}, got {lengths}"
+            )
+        if not self.fps > 0:
+            raise ValueError(f"frames per second must be above 0, got {self.fps!r}")
         object.__setattr__(self, "joints", joints)
+        object.__setattr__(self, "lengths", lengths)
         object.__setattr__(self, "parents", parents)
 
     def __len__(self) -> int:
@@ -56,8 +67,17 @@ class Motions:
     def score(self, reference: Motions, skipped: set[str]) -> Scores:
         pair = self.joints, reference.joints
         metrics = zip(self.metrics, (motion.GLOBAL_MPJPE, motion.RA_MPJPE))
-        return [measured(c, len(self), lambda m=m: m.of(*pair, None), skipped) for c, m in metrics]
+        return [
+            measured(c, len(self), lambda m=m: m.of(*pair, self.lengths), skipped)
+            for c, m in metrics
+        ]
 
-    def medium(self, i: int, alt: str, reference: Any) -> Media:
-        joints = self.joints[i].nan_to_num(0).double().numpy()
-        return Picture(png(draw_motion(joints, self.parents, names=self.names)), alt)
+    def clip(self, i: int) -> np.ndarray:
+        """Without its padding."""
+        assert self.lengths is not None  # set above
+        return self.joints[i, : self.lengths[i]].nan_to_num(0, 0, 0).double().numpy()
+
+    def medium(self, i: int, alt: str, reference: Motions) -> Media:
+        clip = self.clip(i)
+        frames = moving_figure(clip, self.parents, reference.clip(i), self.names)
+        return Animation.of(frames, alt, self.fps * len(frames) / len(clip), exact=True)

@@ -67,4 +67,4 @@ function startChoosing(legend) {
   });
 }
 
-document.querySelectorAll(".choice").forEach(startChoosing);
+start(".choice", startChoosing);

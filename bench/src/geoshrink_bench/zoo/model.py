@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from geoshrink.compare.kinds import Made
 from geoshrink.grid import Grid
 from geoshrink.sampling import sample
 
@@ -201,6 +202,13 @@ class Model:
         (frames, joints, 3) in metres, a trimesh.
         """
         return self.recipe.modality.decode(*self.decoded(x, lengths))
+
+    @torch.no_grad()
+    def made(self, x: Any, lengths: Sequence[int] | None = None) -> Made:
+        """The samples as geoshrink.compare scores and shows them: Pictures, Sounds, Films, Motions
+        or Meshes.
+        """
+        return self.recipe.modality.made(*self.decoded(x, lengths))
 
 
 def load(name: str, device: str | torch.device = "cpu", folder: str | Path | None = None) -> Model:

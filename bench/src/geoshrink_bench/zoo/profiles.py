@@ -91,13 +91,24 @@ def profiled(
 
 @dataclass(frozen=True)
 class Planned:
-    """A model of the zoo as `geoshrink plan` takes it: the entry points geoshrink.models."""
+    """A model of the zoo as `geoshrink plan` and `geoshrink studio` take it: the entry points
+    geoshrink.models.
+    """
 
     model: Model
 
     @classmethod
     def load(cls, name: str, device: str = "cpu") -> Planned:
         return cls(load(name, device))
+
+    @property
+    def python(self) -> str:
+        """The lines that load the model."""
+        return f"from geoshrink_bench import zoo\n\nmodel = zoo.load({self.model.name!r})"
+
+    def fitted(self, grid: Grid, guidance: float) -> Profile | None:
+        """The profile that comes with the model, where it fits."""
+        return fitted(self.model.name, grid, guidance)[0]
 
     def profile(
         self,

@@ -1,4 +1,4 @@
-"""Motion as stick figures: several instants of a clip side by side, on the ground."""
+"""Motion as stick figures: several instants of a clip side by side, or one that moves."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from PIL import Image, ImageDraw
 from .canvas import INK, PAPER, RULE
 
 LEFT, RIGHT = "#d0662a", "#0b62a4"
-FINER = 3  # drawn that much larger, then averaged
+FINER, QUICK = 3, 2  # drawn that much larger, then averaged; where it moves
 BONE, HALO, HEAD = 0.055, 0.03, 0.1  # metres: thickness, the white around it, the head's radius
 GAP, MARGIN, TALL = 0.95, 0.12, 1.7  # metres: between two instants, around all, least height
 TURN = math.radians(35)  # by how much the walk comes towards us
 WALK = 0.5  # metres; who gets less far is seen from where he faces
+TICK = 0.5  # metres between marks on the ground, where the figure moves
+FAR = 9.0  # sides of the picture: what a diverged motion draws ends there
 
 
 def draw_motion(
@@ -31,7 +33,8 @@ def draw_motion(
     names   of the joints: L… and R… are drawn in two colours, Head as a disc
     """
     frames = np.linspace(0, len(joints) - 1, instants).round().astype(int)
-    poses = spread(seen(np.asarray(joints, dtype=float), names)[frames])
+    joints = np.asarray(joints, dtype=float)
+    poses = spread(seen(joints, heading(joints, names))[frames])
     low, high = min(0.0, poses[..., 1].min()), max(TALL, poses[..., 1].max() + HEAD)
     left, right = poses[..., 0].min(), poses[..., 0].max()
     width, height = FINER * size[0], FINER * size[1]
@@ -48,9 +51,52 @@ def draw_motion(
     return image.resize(size, Image.Resampling.BOX)
 
 
-def seen(joints: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """The joints as (to the right, up, towards us), the direction of travel to the right."""
-    x, z = heading(joints, names)
+def moving_figure(
+    joints: np.ndarray,
+    parents: Sequence[int],
+    reference: np.ndarray,
+    names: Sequence[str] = (),
+    side: int = 320,
+    most: int = 48,
+) -> list[Image.Image]:
+    """The clip as at most `most` pictures of side × side pixels.
+
+    The eye follows the hips of the reference, and its poses are the size of the view: what is
+    drawn with the same reference is seen from the same place.
+    """
+    count = min(most, len(joints))
+    way = heading(reference, names)
+    poses, followed = (seen(evenly(clip, count), way) for clip in (joints, reference))
+    hips = followed[:, :1, 0]
+    low, high = min(0.0, followed[..., 1].min()), max(TALL, followed[..., 1].max() + HEAD)
+    across = max((high - low) / 2, np.abs(followed[..., 0] - hips).max() + HEAD)
+    size = QUICK * side
+    scale = size / (2 * across + 2 * MARGIN)
+    ground = size / 2 + scale * (high + low) / 2
+    places = np.stack([size / 2 + scale * (poses[..., 0] - hips), ground - scale * poses[..., 1]])
+    places = places.clip(-FAR * size, FAR * size)
+    frames = []
+    for x, y, depth, middle in zip(*places, poses[..., 2], hips[:, 0]):
+        image = Image.new("RGB", (size, size), PAPER)
+        pen = ImageDraw.Draw(image)
+        pen.rectangle((0, ground, size, ground + QUICK), RULE)
+        reach = size / 2 / scale
+        for tick in range(math.ceil((middle - reach) / TICK), int((middle + reach) // TICK) + 1):
+            at = size / 2 + scale * (tick * TICK - middle)
+            pen.rectangle((at, ground, at + QUICK, ground + 6 * QUICK), RULE)
+        draw_figure(pen, np.stack([x, y], 1), depth, parents, names, scale)
+        frames.append(image.resize((side, side), Image.Resampling.BOX))
+    return frames
+
+
+def evenly(clip: np.ndarray, count: int) -> np.ndarray:
+    """`count` of the frames, from the first to the last."""
+    return clip[np.linspace(0, len(clip) - 1, count).round().astype(int)]
+
+
+def seen(joints: np.ndarray, way: tuple[float, float]) -> np.ndarray:
+    """The joints as (to the right, up, towards us), the direction `way` to the right."""
+    x, z = way
     forward, beside = np.array([x, 0.0, z]), np.array([-z, 0.0, x])  # beside = forward × up
     right = math.cos(TURN) * forward - math.sin(TURN) * beside
     towards = math.cos(TURN) * beside + math.sin(TURN) * forward

@@ -14,12 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from geoshrink.compare.kinds import Made, kind_of
+
 from ...metrics.measured import Measured
 from ...metrics.video import PSNR
 from ..drawing import draw_pair
 from .base import Data, Facts, Lengths
 from .pictures import Pictures, picture_of
 from .sound import LEGEND, Sound, Speech, spoken
+
+PIXEL = 24  # as large is each of the 8×8 drawn; PSNR stays, SSIM needs more than 8
 
 
 class Audiovisual(Speech):
@@ -54,6 +58,11 @@ class Audiovisual(Speech):
         """A pair (PIL image, waveform) per sample."""
         pictures = [picture_of(pixels) for pixels in self.values(x, facts)[0]]
         return list(zip(pictures, self.sound.decode(x[1], facts, lengths)))
+
+    def made(self, x: Sequence[Tensor], facts: Facts, lengths: Lengths = None) -> Made:
+        pixels = self.values(x, facts)[0].cpu()[:, None]
+        large = pixels.repeat_interleave(PIXEL, -1).repeat_interleave(PIXEL, -2)
+        return kind_of("Films")(kind_of("Pictures")(large), self.sound.made(x[1], facts))
 
     def metrics(self) -> list[Measured]:
         return [Measured(PSNR), *self.sound.metrics(1)]

@@ -12,6 +12,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
+from geoshrink.compare.kinds import Made
 from geoshrink.page import Media, Picture
 
 from ...metrics.measured import Measured
@@ -64,6 +65,10 @@ class Modality(ABC):
 
     @abstractmethod
     def decode(self, x: Any, facts: Facts, lengths: Lengths) -> list[Any]: ...
+
+    def made(self, x: Any, facts: Facts, lengths: Lengths = None) -> Made:
+        """What geoshrink.compare can score and show."""
+        raise NotImplementedError(f"compare cannot show {type(self).__name__}")
 
     @abstractmethod
     def metrics(self) -> list[Measured]:

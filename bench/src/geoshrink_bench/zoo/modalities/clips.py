@@ -9,6 +9,7 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
+from geoshrink.compare.kinds import Made, kind_of
 from geoshrink.page import Animation, Media
 
 from ...metrics.measured import Measured
@@ -37,6 +38,9 @@ class Clips(Pictures):
     def decode(self, x: Tensor, facts: Facts, lengths: Lengths) -> list[Any]:
         """A list of PIL images per sample."""
         return [frames_of(clip) for clip in self.values(x, facts)]
+
+    def made(self, x: Tensor, facts: Facts, lengths: Lengths = None) -> Made:
+        return kind_of("Pictures")(self.values(x, facts).cpu().transpose(1, 2), True, FPS)
 
     def views(self, values: Tensor) -> Tensor:
         """Every frame."""

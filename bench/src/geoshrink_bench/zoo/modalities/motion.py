@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from geoshrink.compare.kinds import Made, kind_of
+
 from ...metrics.measured import Measured
 from ...metrics.motion import ACC_ERR, GLOBAL_MPJPE, MPJPE, RA_MPJPE, ROOT_ERR, VEL_ERR
 from ..drawing import draw_motion
@@ -89,6 +91,11 @@ class Motion(Modality):
         frames = [x.shape[2]] * len(x) if lengths is None else lengths
         parts = [self.values(row[None, :, :n], facts)[0] for row, n in zip(x, frames)]
         return [part.cpu().numpy() for part in parts]
+
+    def made(self, x: Tensor, facts: Facts, lengths: Lengths = None) -> Made:
+        joints = self.values(x, facts, lengths)
+        names, fps = facts["joint_names"], float(facts["fps"])
+        return kind_of("Motions")(joints, facts["parents"], names, fps, lengths)
 
     def metrics(self) -> list[Measured]:
         every = (MPJPE, RA_MPJPE, GLOBAL_MPJPE, ROOT_ERR, VEL_ERR, ACC_ERR)

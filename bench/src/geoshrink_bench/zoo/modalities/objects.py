@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from geoshrink.compare.kinds import Made, kind_of
 from geoshrink.page import Media, Picture
 
 from ...metrics.base import library
@@ -57,6 +58,9 @@ class Objects(Modality):
     def decode(self, x: Tensor, facts: Facts, lengths: Lengths) -> list[Any]:
         """A trimesh.Trimesh per sample, by marching cubes."""
         return meshes_of(self.values(x, facts))
+
+    def made(self, x: Tensor, facts: Facts, lengths: Lengths = None) -> Made:
+        return kind_of("Meshes")(self.decode(x, facts, lengths), up=2)
 
     def metrics(self) -> list[Measured]:
         of_meshes = (CENTER_CD2, SURFACE_CD2, HAUSDORFF, IOU, NORMAL)

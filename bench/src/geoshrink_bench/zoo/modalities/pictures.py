@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from geoshrink.compare.kinds import Made, kind_of
 from geoshrink.page import Media, Picture
 from geoshrink.page.media import png
 
@@ -43,6 +44,9 @@ class Pictures(Modality):
     def decode(self, x: Tensor, facts: Facts, lengths: Lengths) -> list[Any]:
         """PIL images."""
         return [picture_of(pixels) for pixels in self.values(x, facts)]
+
+    def made(self, x: Tensor, facts: Facts, lengths: Lengths = None) -> Made:
+        return kind_of("Pictures")(self.values(x, facts).cpu()[:, None])
 
     def views(self, values: Tensor) -> Tensor:
         return (2 * values - 1)[:, None]

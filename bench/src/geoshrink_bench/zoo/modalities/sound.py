@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from geoshrink.compare.kinds import Made, kind_of
 from geoshrink.page import Media
 
 from ...metrics.audio import LSD, MS_STFT, SI_SDR
@@ -37,7 +38,8 @@ class Speech(Modality):
 
     def medium(self, values: Sequence[Tensor], facts: Facts, length: int | None, alt: str) -> Media:
         wave = encode_wave(values[-1].numpy(), facts["rate"])
-        return Heard(encoded(self.draw(values, facts)), alt, wave)
+        seconds = values[-1].shape[-1] / facts["rate"] if len(values) == 1 else None
+        return Heard(encoded(self.draw(values, facts)), alt, wave, seconds)
 
     def sheet_classes(self, classes: list[str]) -> list[str]:
         """The ten digits, by turns of speakers."""
@@ -71,6 +73,9 @@ class Sound(Speech):
     def decode(self, x: Tensor, facts: Facts, lengths: Lengths) -> list[Any]:
         """Float waveforms at facts["rate"], as arrays."""
         return [wave.clamp(-1, 1).cpu().numpy() for wave in self.values(x, facts)]
+
+    def made(self, x: Tensor, facts: Facts, lengths: Lengths = None) -> Made:
+        return kind_of("Sounds")(self.values(x, facts), facts["rate"])
 
     def views(self, values: Tensor) -> Tensor:
         """log(0.03 + |STFT|), frequencies by times: what is very quiet counts as silence."""

@@ -1,0 +1,55 @@
+"""Open a page in the browser: the full run and the accelerated one, live."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from ..compare.inputs import Settings, check_device, read_kwargs
+from ..studio.shelf import Shelf
+from ..studio.studio import Studio
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model",
+        nargs="*",
+        help="a folder that diffusers saved, a builder package.module:function, or a demo model; "
+        "default: the demo models, fruit first",
+    )
+    parser.add_argument(
+        "--folder", type=Path, action="append", default=[], help="offer every pipeline in it"
+    )
+    parser.add_argument("--out", type=Path, default=Path("studio"), help="for plan files")
+    parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0: for the whole network")
+    parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
+    parser.add_argument("--share", action="store_true", help="by gradio's tunnel: a public address")
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    parser.add_argument("--height", type=int)
+    parser.add_argument("--width", type=int)
+    parser.add_argument("--frames", type=int, help="of a video")
+    parser.add_argument("--dtype", help="bf16, fp16 or fp32; default: bf16 on a GPU")
+    parser.add_argument("--device", help="default: cuda where there is one")
+    parser.add_argument("--kwargs", default="{}", help="more arguments of a call, as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    check_device(args.device)
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    try:
+        import PIL  # noqa: F401
+
+        from ..studio.app import App
+        from ..studio.serve import serve
+    except ImportError as error:
+        raise ImportError(
+            f"the studio needs {error.name}: pip install 'geoshrink[studio]'"
+        ) from None
+    names = ("height", "width", "frames", "dtype", "device")
+    given = {name: getattr(args, name) for name in names}
+    settings = Settings("", kwargs=read_kwargs(args.kwargs), **given)
+    studio = Studio(Shelf(args.model, args.folder, settings), args.out)
+    serve(App(studio), args.host, args.port, args.share, not args.no_browser)
+    return 0
