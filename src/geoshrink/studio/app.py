@@ -37,16 +37,6 @@ ABOUT_PLANS = (
     "A profile takes at most ten full runs of a few samples, once for a model with its steps, "
     "guidance and shift. Its plan is saved as a file, and the form *planned* uses it."
 )
-#: The address follows what was run; the theme that it names stays.
-FOLLOW = """(link) => {
-  const [, words] = link.split("?");
-  if (!words) return link;
-  const query = new URLSearchParams(words);
-  const theme = new URLSearchParams(location.search).get("__theme");
-  if (theme) query.set("__theme", theme);
-  history.replaceState(null, "", "?" + query);
-  return location.href;
-}"""
 
 
 class App:
@@ -83,7 +73,7 @@ class App:
         self.chosen = gr.Dropdown([], label="Class", elem_id="class")
         self.prompt = gr.Textbox(label="Prompt", lines=2, visible=False, elem_id="prompt")
         self.negative = gr.Textbox(label="Negative prompt", visible=False, elem_id="negative")
-        with gr.Row(equal_height=True):
+        with gr.Row():
             self.seed = gr.Number(
                 0, label="Seed", precision=0, minimum=0, min_width=120, elem_id="seed"
             )
@@ -163,10 +153,9 @@ class App:
     def wire(self, blocks: gr.Blocks) -> None:
         quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
         many: dict[str, Any] = {"concurrency_limit": 16}  # they wait for the device by themselves
-        follow: dict[str, Any] = {**quiet, "js": FOLLOW}
         blocks.load(self.opened, None, [*self.controls, self.status], **quiet)
         blocks.unload(self.closed)
-        ran = gr.on(
+        gr.on(
             [self.run.click, self.prompt.submit],
             self.play,
             self.controls,
@@ -175,17 +164,13 @@ class App:
             show_progress="hidden",
             **many,
         )
-        ran.then(None, self.link, self.link, **follow)
         self.stop.click(self.halt, None, self.status, queue=False, **quiet)
         found = [self.curve, self.use, self.found]
         self.find.click(self.sweep, [*self.controls, self.wanted], found, **quiet, **many)
         self.use.click(lambda calls: [CALLS, calls], self.found, [self.ask, self.budget], **quiet)
         planned = [self.planned, self.file, self.form]
         self.plan.click(self.profile, [*self.controls, self.samples], planned, **quiet, **many)
-        again = self.history.select(
-            self.again, None, [*self.controls, *self.shown, *self.taken], **quiet
-        )
-        again.then(None, self.link, self.link, **follow)
+        self.history.select(self.again, None, [*self.controls, *self.shown, *self.taken], **quiet)
         self.dice.click(lambda: random.randrange(SEEDS), None, self.seed, **quiet)
         self.model.input(self.changed_model, self.model, [*self.controls, self.status], **quiet)
         self.steps.change(most_calls, [self.steps, self.budget], self.budget, **quiet)
@@ -288,29 +273,31 @@ class App:
             screen = Screen(self.studio, session, self.setting(*values))
             for event in self.studio.play(screen.setting, session):
                 yield [*put(screen.at(event)), *same]
-            yield [*put(screen.end()), *self.after(session, *session.runs[-1])]
+            yield [*put(screen.end()), *self.after(request, *session.runs[-1])]
         except Stopped:
             yield [*put(Shown(say(STOPPED))), *same]
         except Exception as error:
             yield [*put(Shown(alert(error))), *same]
 
-    def after(self, session: Session, setting: Setting, ran: Ran) -> list[Any]:
+    def after(self, request: gr.Request, setting: Setting, ran: Ran) -> list[Any]:
+        session = self.session(request)
         del session.runs[:-HISTORY]
-        pictures = [(thumbnail(r), f"{r.label}: {title_of(s)}") for s, r in session.runs]
-        return [pictures, *self.takeaway(session, setting, ran)]
+        pictures = [(thumbnail(r), f"{r.label} · {title_of(s)}") for s, r in session.runs]
+        return [pictures, *self.takeaway(request, setting, ran)]
 
-    def takeaway(self, session: Session, setting: Setting, ran: Ran) -> list[Any]:
+    def takeaway(self, request: gr.Request, setting: Setting, ran: Ran) -> list[Any]:
         model, plan = self.studio.shelf.get(setting.model), None
         if (profile := self.studio.profile_of(model, setting)) is not None:
             plan = self.studio.save(setting, profile)
         code, kept = model.python(setting, plan), gr.update(visible=False)
         if (full := self.studio.known(setting)) is not None:
-            runs = same_picture(session, setting)
+            runs = same_picture(self.session(request), setting)
             entries = [panel.entry_of(each, full) for each in (full, *runs)]
             page = panel.page_of(title_of(setting), entries, panel.numbers(runs, full), code)
             file = page.write(self.saved / str(time.time_ns()) / "geoshrink-studio.html")
             kept = gr.update(value=str(file), visible=True)
-        return [code, comfyui(setting, ran), plan_json(ran), setting.link(), kept]
+        here = request.headers.get("referer", "").partition("?")[0]
+        return [code, comfyui(setting, ran), plan_json(ran), here + setting.link(), kept]
 
     def again(self, request: gr.Request, event: gr.SelectData) -> list[Any]:
         """Back to an earlier run of this page; nothing is run."""
@@ -318,7 +305,7 @@ class App:
         setting, ran = session.runs[int(event.index)]
         has = self.studio.shelf.get(setting.model).controls
         shown = Screen(self.studio, session, setting).still(ran)
-        taken = self.takeaway(session, setting, ran)
+        taken = self.takeaway(request, setting, ran)
         return [*self.controls_at(setting, has), *put(shown), *taken]
 
     def sweep(self, request: gr.Request, *values: Any) -> Iterator[list[Any]]:

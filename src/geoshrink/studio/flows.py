@@ -40,10 +40,9 @@ class Flow:
     def controls(self) -> Controls:
         at, classes = self.model.judged_at, tuple(self.model.classes)
         shift = at["shift"] if isinstance(at["shift"], (int, float)) else None
-        first = next((c for c in classes if c.startswith("Strawberry")), classes[0])
         usual = Setting(
             self.name,
-            first,
+            classes[0],
             steps=at["steps"],
             guidance=at["guidance"],
             shift=shift,
@@ -78,8 +77,7 @@ class Flow:
         made = self.model.made(x)
         seconds = time.perf_counter() - began - lane.waited
         asked = tuple(lane.asked)
-        told = None if plan is None else report
-        return Ran(label, made, x, lane.calls, seconds, grid.steps, asked, told, plan)
+        return Ran(label, made, x, lane.calls, seconds, grid.steps, asked, report, plan)
 
     def profile(self, setting: Setting, samples: int, lane: Lane) -> Profile:
         classes = self.model.classes

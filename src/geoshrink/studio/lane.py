@@ -18,14 +18,18 @@ class Lane:
     """
     label    of the method
     steps    of its solver
+    total    model calls that it will make, where that is known
     work     work(lane) makes the run; it tells the lane of every call, which may raise Stopped
     asked    the stages at which the model was called so far
     preview  makes what can be seen of the sample now; None: nothing yet
     ran      what came out; None: not yet, or never, and then `error` or `stopped` says why
     """
 
-    def __init__(self, label: str, steps: int, work: Work, stop: threading.Event):
-        self.label, self.steps, self.work, self.stop = label, steps, work, stop
+    def __init__(
+        self, label: str, steps: int, total: int | None, work: Work, stop: threading.Event
+    ):
+        self.label, self.steps, self.total = label, steps, total
+        self.work, self.stop = work, stop
         self.turns: Line | None = None
         self.asked: list[int] = []
         self.calls, self.waited = 0, 0.0

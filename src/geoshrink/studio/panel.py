@@ -10,7 +10,7 @@ from functools import cache
 
 from ..compare.ends import SAME, distance, estimated
 from ..compare.kinds import Made
-from ..compare.outcomes import DIRECT, FULL, amount
+from ..compare.outcomes import DIRECT, amount
 from ..outputs import flatten
 from ..page import Column, Comparison, Lines, Media, Page, Picture, Section, Series, Table
 from ..page.markup import Markup, element, join
@@ -64,14 +64,13 @@ def slider(title: str, entries: Sequence[Entry], right: str) -> Markup:
     )
 
 
-def cells(entries: Sequence[tuple[int, Entry]]) -> Markup:
-    """What takes the place of media in the slider: the script puts it there."""
-    return fresh(
-        *(
-            element("span", Markup(e.medium.html()), data_method=i, data_words=e.words)
-            for i, e in entries
-        )
+def cells(entries: Sequence[tuple[int, Entry]], link: str | None = None) -> Markup:
+    """What takes the place of media in the slider, and of the address: the script puts it there."""
+    found = (
+        element("span", Markup(e.medium.html()), data_method=i, data_words=e.words)
+        for i, e in entries
     )
+    return fresh(element("div", *found, data_link=link))
 
 
 def entry_of(ran: Ran, full: Ran | None) -> Entry:
@@ -88,7 +87,7 @@ def entry_of(ran: Ran, full: Ran | None) -> Entry:
 
 
 def live_entry(lane: Lane, medium: Media | None) -> Entry:
-    total = "" if lane.label != FULL else f" of {lane.steps}"
+    total = "" if lane.total is None else f" of {lane.total}"
     return Entry(lane.label, medium or blank(), f"{lane.calls}{total} model calls …")
 
 
@@ -132,11 +131,10 @@ def numbers(runs: Sequence[Ran], full: Ran | None) -> Table:
     for ran in shown:
         off = [None] * len(metrics) if full is None else scores(ran, full)
         guess = estimated([ran.report] if ran.report else [])
-        held = None if ran.report is None else ran.report.bytes_held / 1e6
         faster = None if full is None else full.seconds / ran.seconds
         true = None if full is None else true_db(ran, full)
         cost = [ran.label, ran.calls, ran.seconds, faster]
-        rows.append([*cost, guess, true, *off, held])
+        rows.append([*cost, guess, true, *off])
     return Table(
         "Numbers",
         [
@@ -147,11 +145,10 @@ def numbers(runs: Sequence[Ran], full: Ran | None) -> Table:
             Column("estimated", "dB", digits=1),
             Column("true", "dB", better="higher", digits=1),
             *metrics,
-            Column("held", "MB", digits=2),
         ],
         rows,
         caption="Against the full run from the same noise. Estimated and true: dB of the full "
-        "run's energy over the error's, in what the solver sees. Held: what geoshrink remembers. "
+        "run's energy over the error's, in what the solver sees. "
         "Times are of this machine, now; a first run warms it up.",
     )
 
@@ -216,8 +213,9 @@ def stage_panel(parts: Sequence[Markup]) -> Markup:
     return scoped(*parts, element("p", LEGEND, class_="caption"))
 
 
-def report_panel(ran: Ran | None) -> Markup:
-    if ran is None or ran.report is None:
+def report_panel(ran: Ran) -> Markup:
+    """What geoshrink says of its own run."""
+    if ran.report is None or ran.plan is None:
         return Markup()
     doubt = ran.report.doubt
     warning = (

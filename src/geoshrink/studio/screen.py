@@ -89,14 +89,15 @@ class Screen:
         entries = [self.entry(label) for label in self.labels]
         return panel.slider(title_of(self.setting), entries, self.setting.label)
 
-    def cells(self) -> str | None:
+    def cells(self, link: str | None = None) -> str:
         """Those that can have changed."""
         labels = [lane.label for lane in self.lanes if lane.label not in self.finished]
         full_known = self.studio.known(self.setting) is not None
         for lane in self.lanes:
             if lane.ran is not None and full_known:
                 self.finished.add(lane.label)
-        return panel.cells([(self.labels.index(label), self.entry(label)) for label in labels])
+        found = [(self.labels.index(label), self.entry(label)) for label in labels]
+        return panel.cells(found, link)
 
     def end(self) -> Shown:
         """All is done, or something went wrong."""
@@ -108,12 +109,12 @@ class Screen:
         ran = self.lanes[0].ran
         assert ran is not None
         self.finished.clear()
-        return self.done(ran, live=self.cells())
+        return self.done(ran, live=self.cells(self.setting.link()))
 
     def still(self, ran: Ran) -> Shown:
         """A run of before."""
         self.others = [*self.others, ran]
-        return self.done(ran, result=self.slider(), live="")
+        return self.done(ran, result=self.slider(), live=panel.cells([], self.setting.link()))
 
     def done(self, ran: Ran, **shown: Any) -> Shown:
         full = self.studio.known(self.setting)

@@ -108,11 +108,12 @@ class Setting(Picture):
         return replace(self, budget=budget, target_db=None, form=form or self.form)
 
     def link(self) -> str:
-        """The query of an address that restores it."""
-        kept = {f.name: getattr(self, f.name) for f in fields(self)}
-        usual = {f.name: f.default for f in fields(self)}
-        told = {k: v for k, v in kept.items() if k == "model" or v not in (None, usual[k])}
-        return "?" + urlencode({name: plain(value) for name, value in told.items()})
+        """The query of an address that restores it, whatever is usual elsewhere."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.target_db is not None:
+            del values["budget"]
+        told = {k: plain(v) for k, v in values.items() if v not in (None, "", AUTO)}
+        return f"?{urlencode(told)}"
 
 
 def asked(query: Mapping[str, str], usual: Setting) -> Setting:

@@ -4,6 +4,8 @@
   let wipe = null;
 
   function exchange(live) {
+    const link = live.querySelector("[data-link]")?.dataset.link;
+    if (link) follow(link);
     const comparison = document.querySelector("#result .comparison");
     if (!comparison) return;
     for (const cell of live.querySelectorAll("[data-method]")) {
@@ -14,6 +16,14 @@
       button.querySelector(".score").textContent = words;
     }
     comparison.dispatchEvent(new Event("refresh"));
+  }
+
+  // The address follows what was run; the theme that it names stays.
+  function follow(link) {
+    const query = new URLSearchParams(link);
+    const theme = new URLSearchParams(location.search).get("__theme");
+    if (theme) query.set("__theme", theme);
+    history.replaceState(history.state, "", `?${query}`);
   }
 
   // A new slider stands where the last one stood.

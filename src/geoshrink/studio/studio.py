@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..compare.outcomes import FULL, PLANNED
+from ..compare.outcomes import DIRECT, FULL, PLANNED
 from ..files import write_whole
 from ..planning import Profile
 from .lane import Lane
@@ -128,7 +128,7 @@ class Studio:
 
             with self.device.place() as place:
                 yield from self.wait(place, stop)
-                lane = Lane("profile", setting.steps, work, stop)
+                lane = Lane("profile", setting.steps, None, work, stop)
                 yield from self.race([lane], False)
             if not made:
                 result_of(lane)
@@ -180,7 +180,9 @@ class Studio:
         def work(lane: Lane) -> Ran:
             return model.fast(setting, profile, lane)
 
-        return Lane(setting.label, setting.steps, work, stop)
+        steps = setting.budget if setting.form == DIRECT else setting.steps
+        total = setting.budget if setting.target_db is None else None
+        return Lane(setting.label, steps, total, work, stop)
 
     def full_lane(self, model: Model, setting: Setting, stop: threading.Event) -> Lane:
         def work(lane: Lane) -> Ran:
@@ -189,7 +191,7 @@ class Studio:
                 self.full.popitem(last=False)
             return ran
 
-        return Lane(FULL, setting.steps, work, stop)
+        return Lane(FULL, setting.steps, setting.steps, work, stop)
 
     def race(self, lanes: Lanes, together: bool) -> Iterator[Lanes]:
         """Runs the lanes, at once where they can take turns; whoever leaves this stops them."""
