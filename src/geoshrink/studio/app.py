@@ -13,6 +13,7 @@ from typing import Any
 import gradio as gr
 
 from ..compare.outcomes import PLANNED
+from ..files import write_whole
 from ..page.markup import Markup, element
 from . import panel
 from .line import Stopped
@@ -24,7 +25,7 @@ from .sweep import Sweep, sweep
 from .takeaway import comfyui, plan_json
 
 CALLS, QUALITY = "model calls", "quality"
-HISTORY = 48  # runs of one page
+SESSIONS = 64  # pages that are remembered
 STEPS = 100  # of the slider; a link may ask for more
 SEEDS = 2**31
 READY = "Press Run."
@@ -45,12 +46,14 @@ class App:
     def __init__(self, studio: Studio):
         self.studio = studio
         self.sessions: dict[str, Session] = {}
-        self.saved = Path(tempfile.mkdtemp(prefix="geoshrink-studio-"))
+        self.saved = tempfile.TemporaryDirectory(prefix="geoshrink-studio-")  # to download
 
     # -- the page
 
     def blocks(self) -> gr.Blocks:
-        with gr.Blocks(title="geoshrink studio", analytics_enabled=False) as blocks:
+        clean = (600, 3600)  # seconds: how often old downloads are deleted, and how old they are
+        options: dict[str, Any] = {"analytics_enabled": False, "delete_cache": clean}
+        with gr.Blocks(title="geoshrink studio", **options) as blocks:
             gr.Markdown(ABOUT)
             with gr.Row():
                 with gr.Column(scale=1, min_width=300):
@@ -147,8 +150,9 @@ class App:
         self.comfy = gr.Code(language="json", label="ComfyUI", elem_id="comfyui")
         self.json = gr.Code(language="json", label="Plan", max_lines=8, elem_id="json")
         self.link = gr.Textbox(label="Link to this setting", buttons=["copy"], elem_id="link")
-        self.keep = gr.DownloadButton("This page as one file", visible=False, elem_id="keep")
-        self.taken = [self.python, self.comfy, self.json, self.link, self.keep]
+        self.make = gr.Button("Make one file of this page", elem_id="make")
+        self.keep = gr.DownloadButton("Download the page", visible=False, elem_id="keep")
+        self.taken = [self.python, self.comfy, self.json, self.link]
 
     def wire(self, blocks: gr.Blocks) -> None:
         quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
@@ -171,6 +175,7 @@ class App:
         planned = [self.planned, self.file, self.form]
         self.plan.click(self.profile, [*self.controls, self.samples], planned, **quiet, **many)
         self.history.select(self.again, None, [*self.controls, *self.shown, *self.taken], **quiet)
+        self.make.click(self.page, None, [self.keep, self.status], **quiet)
         self.dice.click(lambda: random.randrange(SEEDS), None, self.seed, **quiet)
         self.model.input(self.changed_model, self.model, [*self.controls, self.status], **quiet)
         self.steps.change(most_calls, [self.steps, self.budget], self.budget, **quiet)
@@ -254,7 +259,12 @@ class App:
     # -- what happens
 
     def session(self, request: gr.Request) -> Session:
-        return self.sessions.setdefault(request.session_hash or "", Session())
+        session = self.sessions.setdefault(request.session_hash or "", Session())
+        idle = [name for name, old in self.sessions.items() if not old.stops]
+        for name in idle[: max(0, len(self.sessions) - SESSIONS)]:
+            if self.sessions[name] is not session:
+                del self.sessions[name]
+        return session
 
     def closed(self, request: gr.Request) -> None:
         """The tab is gone: nobody waits for what it asked."""
@@ -281,7 +291,6 @@ class App:
 
     def after(self, request: gr.Request, setting: Setting, ran: Ran) -> list[Any]:
         session = self.session(request)
-        del session.runs[:-HISTORY]
         pictures = [(thumbnail(r), f"{r.label} · {title_of(s)}") for s, r in session.runs]
         return [pictures, *self.takeaway(request, setting, ran)]
 
@@ -289,15 +298,27 @@ class App:
         model, plan = self.studio.shelf.get(setting.model), None
         if (profile := self.studio.profile_of(model, setting)) is not None:
             plan = self.studio.save(setting, profile)
-        code, kept = model.python(setting, plan), gr.update(visible=False)
-        if (full := self.studio.known(setting)) is not None:
-            runs = same_picture(self.session(request), setting)
-            entries = [panel.entry_of(each, full) for each in (full, *runs)]
-            page = panel.page_of(title_of(setting), entries, panel.numbers(runs, full), code)
-            file = page.write(self.saved / str(time.time_ns()) / "geoshrink-studio.html")
-            kept = gr.update(value=str(file), visible=True)
         here = request.headers.get("referer", "").partition("?")[0]
-        return [code, comfyui(setting, ran), plan_json(ran), here + setting.link(), kept]
+        code = model.python(setting, plan)
+        return [code, comfyui(setting, ran), plan_json(ran), here + setting.link()]
+
+    def page(self, request: gr.Request) -> list[Any]:
+        """What was run last, with all runs of the same picture, as one file."""
+        session = self.session(request)
+        setting = session.runs[-1][0] if session.runs else None
+        full = None if setting is None else self.studio.known(setting)
+        if setting is None or full is None:
+            return [gr.update(visible=False), say("There is nothing to keep yet: press Run.")]
+        runs = same_picture(session, setting)
+        entries = [panel.entry_of(each, full) for each in (full, *runs)]
+        code = self.studio.shelf.get(setting.model).python(setting, None)
+        page = panel.page_of(title_of(setting), entries, panel.numbers(runs, full), code)
+        file = page.write(self.place("geoshrink-studio.html"))
+        return [gr.update(value=str(file), visible=True), gr.skip()]
+
+    def place(self, name: str) -> Path:
+        """For a file to download: the only folder that the server gives away."""
+        return Path(self.saved.name) / str(time.time_ns()) / name
 
     def again(self, request: gr.Request, event: gr.SelectData) -> list[Any]:
         """Back to an earlier run of this page; nothing is run."""
@@ -340,8 +361,9 @@ class App:
             for event in self.studio.plan(setting, int(samples), session):
                 if isinstance(event, Profiled):
                     curve = event.profile.curve(range(LEAST, setting.steps)).chart()
-                    told = element("p", f"Saved as {event.file.name}.", role="status")
-                    file = gr.update(value=str(event.file), visible=True)
+                    told = element("p", f"Saved as {event.file}.", role="status")
+                    copy = write_whole(self.place(event.file.name), event.file.read_text("utf-8"))
+                    file = gr.update(value=str(copy), visible=True)
                     yield [panel.scoped(told, Markup(curve.html())), file, PLANNED]
                 else:
                     yield [panel.scoped(bar(*self.profiled(event, setting, int(samples)))), *same]

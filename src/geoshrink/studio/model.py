@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from torch import Tensor
 
 from ..compare.kinds import Made
 from ..plan import Plan
@@ -48,6 +51,22 @@ class Ran:
     asked: tuple[int, ...] = ()
     report: Report | None = None
     plan: Plan | None = None
+
+    @property
+    def bytes(self) -> int:
+        """What it takes to remember it."""
+        return weight(self.made) + weight(self.end)
+
+
+def weight(held: Any) -> int:
+    """The bytes of all tensors and arrays in something."""
+    if isinstance(held, Tensor):
+        return held.numel() * held.element_size()
+    if isinstance(held, np.ndarray):
+        return held.nbytes
+    if isinstance(held, (list, tuple)):
+        return sum(map(weight, held))
+    return sum(map(weight, vars(held).values())) if is_dataclass(held) else 0
 
 
 class Model(Protocol):

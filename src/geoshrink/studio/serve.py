@@ -23,7 +23,6 @@ def serve(app: App, host: str, port: int | None, share: bool, browser: bool, **m
         pwa=False,
         mcp_server=False,
         footer_links=["settings"],
-        allowed_paths=[str(app.saved), str(app.studio.out.resolve())],
         theme=Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
         css=css(),
         head=head(),

@@ -130,9 +130,11 @@ def plain(value: Any) -> str:
 def number(name: str, value: Any, whole: bool) -> Any:
     try:
         found = float(value)
+        if whole and isinstance(value, (int, str)):
+            return int(value)  # a float would lose digits of a seed
         if not math.isfinite(found) or (whole and found != int(found)):
             raise ValueError
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         kind = "a whole number" if whole else "a number"
         raise ValueError(f"{name} must be {kind}, got {value!r}") from None
-    return int(value) if whole and isinstance(value, (int, str)) else int(found) if whole else found
+    return int(found) if whole else found

@@ -20,7 +20,8 @@ from .model import Model, Ran
 from .setting import Picture, Setting, plain
 from .shelf import Shelf
 
-KEPT = 32  # full runs
+KEPT, HISTORY = 32, 48  # full runs; runs of one page
+BYTES = 2**30  # of either, beyond what one run takes
 AWAKE = 0.15  # seconds between two looks at what goes on
 
 
@@ -37,6 +38,12 @@ class Session:
         for stop in stops:
             stop.set()
         return bool(stops)
+
+    def keep(self, setting: Setting, ran: Ran) -> None:
+        """The latest; the oldest go where there are too many."""
+        self.runs.append((setting, ran))
+        while len(self.runs) > 1 and too_many([run for _, run in self.runs], HISTORY):
+            del self.runs[0]
 
     @contextmanager
     def task(self) -> Iterator[threading.Event]:
@@ -96,7 +103,7 @@ class Studio:
                     lanes.append(self.full_lane(model, setting, stop))
                 yield from self.race(lanes, model.together)
             if (ran := lanes[0].ran) is not None:
-                session.runs.append((setting, ran))
+                session.keep(setting, ran)
 
     def measure(
         self, setting: Setting, session: Session
@@ -187,7 +194,7 @@ class Studio:
     def full_lane(self, model: Model, setting: Setting, stop: threading.Event) -> Lane:
         def work(lane: Lane) -> Ran:
             ran = self.full[setting.picture] = model.full(setting, lane)
-            while len(self.full) > KEPT:
+            while len(self.full) > 1 and too_many([*self.full.values()], KEPT):
                 self.full.popitem(last=False)
             return ran
 
@@ -210,6 +217,10 @@ class Studio:
             for lane in lanes:
                 lane.end()
         yield lanes
+
+
+def too_many(runs: list[Ran], most: int) -> bool:
+    return len(runs) > most or sum(ran.bytes for ran in runs) > BYTES
 
 
 def result_of(lane: Lane) -> Ran:
