@@ -130,7 +130,8 @@ def test_nothing_is_loaded_from_elsewhere():
 def test_style_and_script_are_in_the_page():
     html = Page("t", "", []).html()
     assert "prefers-color-scheme: dark" in html
-    assert "function startSorting" in html
+    assert 0 < html.index("function startWithin") < html.index("function startSorting")
+    assert "querySelectorAll(" in html and "document.querySelectorAll" not in html
 
 
 def test_another_package_brings_its_own_style_and_script(tmp_path: Path, monkeypatch):
@@ -226,6 +227,19 @@ def test_animation_plays_its_frames_over_and_over(webp: bool, monkeypatch: pytes
     assert image["alt"] == HOSTILE
 
 
+def test_an_exact_animation_keeps_every_pixel():
+    Image = pytest.importorskip("PIL.Image")
+    if not pytest.importorskip("PIL.features").check("webp"):
+        pytest.skip("Pillow has no WEBP")
+    speckled = Image.effect_noise((32, 32), 80).convert("RGB")
+    kept = {}
+    for exact in (False, True):
+        animation = Animation.of([speckled, *frames(1, (32, 32))], "a", exact=exact)
+        with Image.open(io.BytesIO(animation.data)) as shown:
+            kept[exact] = shown.convert("RGB").tobytes() == speckled.tobytes()
+    assert kept == {False: False, True: True}
+
+
 def test_an_animation_stands_where_a_picture_does():
     animation = Animation.of(frames(1), "one frame")
     media = {**comparison().media, ("pear", "ours"): animation}
@@ -311,7 +325,7 @@ def test_comparison_shows_scores_where_there_are_some():
 
 def test_comparison_wipes_with_a_labelled_range():
     (wipe,) = Tags(comparison().html()).all("input")
-    assert wipe["type"] == "range" and wipe["aria-label"]
+    assert wipe["type"] == "range" and "x exchanges" in str(wipe["aria-label"])
 
 
 # Table

@@ -6,13 +6,15 @@ doubles of HY-Motion, F5-TTS, TRELLIS and ACE-Step v1 with the methods that the 
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -40,7 +42,6 @@ RATE = 8000
 def quick_drawings() -> Iterator[None]:
     """Meshes and sounds are drawn with less care, to save time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("geoshrink_bench.kinds.meshes.VIEWS", 3)
         patch.setattr("geoshrink_bench.kinds.meshes.POINTS", 5000)
         patch.setattr("geoshrink_bench.kinds.sounds.SIZE", (80, 40))
         yield
@@ -199,7 +200,7 @@ CASES: dict[str, tuple[Callable[[], Case], type, str, str, list[int]]] = {
     "hunyuan3d": (hunyuan3d, Meshes, "image/webp", "Surface CD²", [8, 5, 4, 4]),
     "acestep 1.5": (acestep, Sounds, "audio/wav", "SI-SDR", [8, 4, 4, 4]),
     "minimax-h3": (minimax_h3, Films, "audio/wav", "PSNR", [7, 4, 4, 4]),
-    "hy-motion": (hymotion, Motions, "image/png", "Global MPJPE", [8, 4, 4, 4]),
+    "hy-motion": (hymotion, Motions, "image/webp", "Global MPJPE", [8, 4, 4, 4]),
     "f5-tts": (f5tts, Sounds, "audio/wav", "SI-SDR", [8, 4, 4, 4]),
     "trellis": (trellis, Meshes, "image/webp", "Surface CD²", [13, 7, 7, 7]),
     "acestep v1": (acestep_v1, Sounds, "audio/wav", "SI-SDR", [12, 6, 5, 6]),
@@ -408,6 +409,80 @@ def test_a_mesh_is_drawn_where_it_is():
     assert turned[:, : SIDE // 2].sum() > turned[:, SIDE // 2 :].sum()
 
 
+def ball(parts: int) -> tuple[np.ndarray, np.ndarray]:
+    made = pytest.importorskip("trimesh").creation.icosphere(parts)
+    return np.asarray(made.vertices), np.asarray(made.faces)
+
+
+def test_a_mesh_is_packed_as_it_is():
+    from geoshrink_bench.page.mesh import packed
+
+    for parts, kind in ((2, "<u2"), (7, "<u4")):
+        vertices, faces = ball(parts)
+        data = packed(vertices, faces)
+        count, triangles = np.frombuffer(data, "<u4", 2)
+        assert (count, triangles) == (len(vertices), len(faces))
+        end = 8 + faces.size * np.dtype(kind).itemsize
+        assert np.array_equal(np.frombuffer(data[8:end], kind).reshape(-1, 3), faces)
+        back = np.frombuffer(data[end:], "<i2").reshape(-1, 3) * (2 / 32767)
+        np.testing.assert_allclose(back, vertices, atol=4e-5)
+    assert packed(np.array([[np.nan, 9, -9]]), np.zeros((0, 3), int))[8:] == b"\0\0\xff\x7f\1\x80"
+
+
+def test_many_triangles_become_few_on_the_same_surface():
+    from geoshrink_bench.page.mesh import clustered
+
+    vertices, faces = ball(5)
+    assert all(a is b for a, b in zip(clustered(vertices, faces, len(faces))[:1], (vertices,)))
+    few, kept = clustered(vertices, faces, 5000)
+    assert 1000 < len(kept) <= 5000 and kept.max() < len(few)
+    np.testing.assert_allclose(np.linalg.norm(few, axis=1), 1, atol=0.02)
+    assert not (np.sort(kept, 1)[:, :2] == np.sort(kept, 1)[:, 1:]).any()
+    trimesh = pytest.importorskip("trimesh")
+    assert trimesh.Trimesh(few, kept).volume == pytest.approx(4 / 3 * np.pi, rel=0.03)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.0])
+def test_loose_triangles_are_left_out_one_by_one(scale):
+    from geoshrink_bench.page.mesh import clustered
+
+    loose = scale * np.random.default_rng(0).random((9000, 3))
+    few, kept = clustered(loose, np.arange(9000).reshape(-1, 3), 1000)
+    assert 500 <= len(kept) <= 1000 and len(few) == 3 * len(kept)
+
+
+def test_a_mesh_says_how_much_of_it_is_drawn(monkeypatch):
+    monkeypatch.setattr("geoshrink_bench.kinds.meshes.MOST", 1000)
+    small, large = Meshes([ball(2)]), Meshes([ball(4)])
+    assert cast(Any, small.medium(0, "a ball", small)).alt == "a ball"
+    said = cast(Any, large.medium(0, "a ball", small)).alt
+    assert re.fullmatch(r"a ball, drawn with [0-9]{3} of its 5,120 triangles", said)
+    empty = Meshes([None]).medium(0, "nothing", small)
+    assert "data-mesh=" in empty.html() and "nothing" in empty.html()
+
+
+def test_a_motion_moves_at_its_own_speed():
+    """However long it is, 48 frames at most last as long as it does."""
+    joints = torch.rand(2, 120, 4, 3)
+    made = Motions(joints, PARENTS, fps=30.0, lengths=[120, 15])
+    for i, frames, duration in ((0, 48, 83), (1, 15, 33)):
+        shown: Any = made.medium(i, "alt", made)
+        with Image.open(io.BytesIO(shown.data)) as image:
+            assert image.n_frames == frames and shown.moving
+            image.seek(1)
+            image.load()
+            assert image.info["duration"] == duration  # in milliseconds
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, 1e9])
+def test_a_motion_that_diverged_is_drawn_all_the_same(value):
+    joints = torch.rand(1, 5, 4, 3)
+    reference = Motions(joints, PARENTS)
+    joints = joints.clone()
+    joints[0, 3, 2] = value
+    assert Motions(joints, PARENTS).medium(0, "alt", reference).html()
+
+
 def test_an_empty_mesh_has_no_score_and_an_empty_reference_is_refused(tmp_path):
     host, made = TrellisTextTo3DPipeline(), []
     solid = Shape(torch.rand(9, 4))
@@ -446,6 +521,8 @@ def test_an_empty_mesh_has_no_score_and_an_empty_reference_is_refused(tmp_path):
         (lambda: Sounds(WAVE[None], 0), "above 0 hertz, got 0"),
         (lambda: Motions(torch.rand(5, 4, 3), PARENTS), r"got \(5, 4, 3\)"),
         (lambda: Motions(torch.rand(1, 5, 4, 3), [-1, 0]), "4 joints need as many parents, got 2"),
+        (lambda: Motions(torch.rand(1, 5, 4, 3), PARENTS, lengths=[6]), r"from 1 to 5, got \[6\]"),
+        (lambda: Motions(torch.rand(1, 5, 4, 3), PARENTS, fps=0), "above 0, got 0"),
         (lambda: Meshes([(np.zeros((3, 2)), np.zeros((1, 3)))]), r"got \(3, 2\) and \(1, 3\)"),
     ],
 )

@@ -118,6 +118,21 @@ def ball(radius: float, side: int = 32, centre: tuple[float, float, float] = (0,
     return np.clip(np.linalg.norm(grid, axis=-1) - radius, -0.15, 0.15).astype(np.float32)
 
 
+def test_a_moving_figure_is_seen_from_where_its_reference_is():
+    """The reference stays in the middle; who is half a metre ahead is drawn to the right."""
+    walk = np.zeros((20, 2, 3))
+    walk[:, :, 0] = np.linspace(0, 3, 20)[:, None]
+    walk[:, 1, 1] = 1.6
+    ahead = walk + np.array([0.5, 0, 0])
+    parents = [-1, 0]
+    for clip, least, most in ((walk, 155, 165), (ahead, 180, 320)):
+        for frame in drawing.moving_figure(clip, parents, walk):
+            dark = np.asarray(frame.convert("L")) < 128
+            column = np.flatnonzero(dark.any(0)).mean()
+            assert frame.size == (320, 320) and least <= column <= most
+    assert len(drawing.moving_figure(np.tile(walk, (4, 1, 1)), parents, walk)) == 48
+
+
 def test_a_ball_is_a_disc_lit_from_the_upper_left():
     image = drawing.draw_object(ball(0.6), (100, 80))
     assert image.size == (100, 80)

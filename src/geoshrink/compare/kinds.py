@@ -73,6 +73,13 @@ def register_kind(name: str, kind: Callable[..., Made]) -> None:
     KINDS[name] = kind
 
 
+def all_kinds() -> list[str]:
+    """The names of all kinds that are installed, each loaded: some bring styles and scripts."""
+    for entry in entry_points(group=GROUP):
+        kind_of(entry.name)
+    return sorted(KINDS)
+
+
 def kind_of(name: str) -> Callable[..., Made]:
     """The class of a kind."""
     if name not in KINDS:

@@ -46,7 +46,7 @@ class Flow:
             steps=at["steps"],
             guidance=at["guidance"],
             shift=shift,
-            budget=max(4, at["steps"] // 5),
+            budget=min(at["steps"], max(8, at["steps"] // 5)),
         )
         return Controls(usual, classes, shift=shift is not None)
 

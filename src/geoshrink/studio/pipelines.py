@@ -55,7 +55,7 @@ class Pipeline:
             steps=steps,
             guidance=self.default("guidance_scale", None),
             shift=self.shift,
-            budget=max(4, steps // 5),
+            budget=min(steps, max(8, steps // 5)),
         )
         has = "guidance_scale" in self.takes, self.shift is not None
         return Controls(usual, (), self.prompted, "negative_prompt" in self.takes, *has)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..compare.kinds import all_kinds
 from ..page.document import OWN, SCRIPTS, STYLES, resources
 from .panel import SCOPE
 
@@ -13,6 +14,7 @@ LEFT_OUT = ("colours.css", "style.css")  # the colours are set below; the rest i
 
 def css() -> str:
     """Dark where gradio is, which follows the system unless the address says otherwise."""
+    all_kinds()
     light, dark = re.findall(r":root\s*\{([^}]*)\}", resources([(OWN, "colours.css")]))
     own = resources([place for place in STYLES if place[1] not in LEFT_OUT])
     return "\n".join(
@@ -27,4 +29,5 @@ def css() -> str:
 
 def head() -> str:
     """Scripts, for the head of the page."""
+    all_kinds()
     return f"<script>{resources(SCRIPTS)}{resources([(HERE, 'studio.js')])}</script>"

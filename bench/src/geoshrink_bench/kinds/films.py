@@ -10,7 +10,7 @@ from geoshrink.compare.outcomes import PSNR
 from geoshrink.compare.pictures import Pictures
 from geoshrink.page import Media
 
-from ..page import Sound
+from ..page import Film, Sound
 from .sounds import SI_SDR, Sounds
 
 
@@ -34,4 +34,5 @@ class Films:
         return [seen[0], self.sound.score(reference.sound, skipped)[0]]
 
     def medium(self, i: int, alt: str, reference: Any) -> Media:
-        return Sound(self.video.picture(i, alt).data, alt, self.sound.wav(i))
+        kind = Film if self.video.moving else Sound
+        return kind(self.video.picture(i, alt).data, alt, self.sound.wav(i))

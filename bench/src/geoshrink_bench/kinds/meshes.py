@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,16 +11,16 @@ from torch import Tensor
 
 from geoshrink.compare.kinds import Scores, measured
 from geoshrink.page import Column, Media
-from geoshrink.page.media import Animation
 
 from ..metrics import mesh
+from ..page import Solid, clustered, packed
 from ..zoo.drawing import canvas, field
 
 SURFACE = Column("Surface CD²", "10⁻⁴", better="lower", digits=2)
 NORMAL = Column("normals", "°", better="lower", digits=1)
 Mesh = tuple[np.ndarray, np.ndarray]  # vertices (n, 3) and triangles (m, 3)
-VIEWS, SIDE, POINTS, FPS = 16, 240, 150_000, 6.0
-ELEVATION, REACH = math.radians(25), 1.45  # of the eye; half the width of the view
+SIDE, POINTS, MOST = 240, 150_000, 60_000  # pixels, points of a poster; triangles on a page
+TURN, ELEVATION, REACH = 0.6, 0.436, 1.45  # of the eye, in radians; half the width of the view
 
 
 @dataclass(frozen=True)
@@ -68,11 +67,13 @@ class Meshes:
         vertices, faces = boxed(self.meshes[i], reference.meshes[i])
         if self.up == 1:
             vertices = vertices[:, [0, 2, 1]] * [1, -1, 1]
-        points, normals = drawn(vertices, faces)
-        turns = (2 * math.pi * view / VIEWS for view in range(VIEWS))
-        views = [Image.fromarray(view_of(points, normals, turn)) for turn in turns]
-        frames = [view.filter(ImageFilter.MedianFilter(3)) for view in views]  # closes pinholes
-        return Animation.of(frames, alt, FPS)
+        count = len(faces)
+        vertices, faces = clustered(vertices, faces, MOST)
+        if len(faces) < count:
+            alt = f"{alt}, drawn with {len(faces):,} of its {count:,} triangles"
+        poster = Image.fromarray(view_of(*drawn(vertices, faces), TURN))
+        poster = poster.filter(ImageFilter.MedianFilter(3))  # closes pinholes
+        return Solid(canvas.encoded(poster), alt, packed(vertices, faces))
 
 
 def arrays(mesh: Any) -> Mesh:

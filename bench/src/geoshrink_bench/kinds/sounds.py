@@ -64,4 +64,4 @@ class Sounds:
 
     def medium(self, i: int, alt: str, reference: Any) -> Media:
         picture = draw_sound(self.mono[i].numpy(), self.rate, SIZE)
-        return Sound(png(picture), alt, self.wav(i))
+        return Sound(png(picture), alt, self.wav(i), self.waves.shape[-1] / self.rate)
