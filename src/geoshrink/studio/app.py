@@ -271,6 +271,12 @@ class App:
         if (session := self.sessions.pop(request.session_hash or "", None)) is not None:
             session.stop()
 
+    def close(self) -> None:
+        """Ends all that anybody does, and the files to download."""
+        for session in list(self.sessions.values()):
+            session.stop()
+        self.saved.cleanup()
+
     def halt(self, request: gr.Request) -> str:
         busy = self.session(request).stop()
         return say("Stopping …" if busy else READY)
