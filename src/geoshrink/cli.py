@@ -16,7 +16,9 @@ from types import ModuleType
 from . import __version__
 
 GROUP = "geoshrink.commands"
-OWN = {name: f"geoshrink.commands.{name}" for name in ("compare", "learned", "plan", "studio")}
+OWN = {
+    name: f"geoshrink.commands.{name}" for name in ("batch", "compare", "learned", "plan", "studio")
+}
 #: Commands of other distributions, named so that an error can say what to install.
 ELSEWHERE = {"bench": "geoshrink-bench", "demo": "geoshrink-bench"}
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from geoshrink.batch.jobs import Engine
 
 from .asked import Asked
 from .methods.registry import METHODS
 from .report import draw, load, markdown, spreadsheet, write
 from .report.about import counted
-from .runner import Lab, Progress, Runner, shard_of
+from .runner import Attempts, Lab, Progress, Runner, shard_of
 from .store import put
 from .suite import source_of, suites
 
@@ -28,6 +30,7 @@ def run(
     shard: str = "1/1",
     summary: str | Path | None = None,
     quiet: bool = False,
+    engine: Engine | None = None,
     **options: Any,
 ) -> Progress:
     """Runs a suite into a folder, or goes on with it.
@@ -40,13 +43,15 @@ def run(
     change    keys of the suite to change, such as {"seeds": 1, "prompts": {"count": 8}}
     shard     "2/8": the second of eight parts of the cells, in the same folder
     summary   a file that gets the tables, too
+    engine    where the cells run: in this process, or batch.OnRay(…), with the folder shared
     options   of the suite's lab: cases.zoo.Zoo or cases.checkpoint.Checkpoint
 
     The tables are written to summary.md and results.csv.
     """
     name = str(source) if isinstance(source, (str, Path)) else ""
     asked = Asked(name, source_of(source), dict(change or {}), *plain(summary, options))
-    return go(asked, Path(out or Path("cells") / (Path(name).stem or "suite")), shard, quiet)
+    folder = Path(out or Path("cells") / (Path(name).stem or "suite"))
+    return go(asked, folder, shard, quiet, engine)
 
 
 def compare(
@@ -95,21 +100,38 @@ def resume(
     shard: str = "1/1",
     summary: str | Path | None = None,
     quiet: bool = False,
+    engine: Engine | None = None,
     **options: Any,
 ) -> Progress:
     """Goes on with the suite and the options that a folder was begun with, but for those given."""
     asked, (copy, given) = Asked.load(out), plain(summary, options)
     asked = replace(asked, options={**asked.options, **given}, summary=copy or asked.summary)
-    return go(asked, Path(out), shard, quiet)
+    return go(asked, Path(out), shard, quiet, engine)
 
 
-def go(asked: Asked, folder: Path, shard: str, quiet: bool) -> Progress:
+@dataclass(frozen=True)
+class Bench:
+    """Makes a worker on another machine: a lab of its own, over the same folder."""
+
+    asked: Asked
+    folder: Path
+
+    def __call__(self) -> Attempts:
+        lab = self.asked.lab(self.folder)
+        lab.specs()  # some know their cells only then
+        return Attempts(lab)
+
+
+def go(
+    asked: Asked, folder: Path, shard: str, quiet: bool, engine: Engine | None = None
+) -> Progress:
     part, copy = shard_of(shard), asked.found("summary", asked.summary)
     check_summary(copy)
     asked.check_folder(folder)
     lab = asked.lab(folder)
     asked.save(folder, **lab.kept())
-    runner = Runner(lab, part)
+    elsewhere = Bench(replace(asked, within=str(Path(asked.within).resolve())), folder.resolve())
+    runner = Runner(lab, part, engine, None if engine is None else elsewhere)
     with bar(len(runner.specs()), quiet) as progress_bar:
 
         def tick(title: str) -> None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from geoshrink.batch.jobs import Done, Engine, Job, Worker, drive
 
 from .methods.base import Method
 from .methods.registry import METHODS, Training
@@ -19,6 +21,7 @@ from .metrics.base import Skipped
 from .store import Store, name_of
 
 Spec = dict[str, Any]
+MANY = 10**9  # shards: what is best kept together even then
 TUNED = ("threshold", "warm_up", "retention")  # said in a cell, where its method has them
 
 
@@ -41,6 +44,15 @@ class Progress:
         if self.skipped:
             parts.append(f"{len(self.skipped)} skipped")
         return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What came of a cell: done, kept, skipped or failed, and why."""
+
+    came: str
+    words: str = ""
+    damaged: int = 0
 
 
 class Lab:
@@ -74,6 +86,14 @@ class Lab:
         """What one shard takes whole."""
         raise NotImplementedError
 
+    def shared(self, spec: Spec) -> Any:
+        """What cells have in common that is made once, by the first of them."""
+        return self.unit(spec, 1)
+
+    def cost(self, spec: Spec) -> float:
+        """Of a cell as compared with others."""
+        return 1.0
+
     def title(self, spec: Spec) -> str:
         """The method of a cell, as tables name it. Skipped once, it is skipped for good."""
         raise NotImplementedError
@@ -94,11 +114,47 @@ class Lab:
         """Adds to the cell the scores that can be had now."""
 
 
-class Runner:
-    """The cells of shard (i, n) of a lab's suite."""
+class Attempts:
+    """The worker: one cell after another of a lab; what came of each, in a few words."""
 
-    def __init__(self, lab: Lab, shard: tuple[int, int] = (0, 1)):
+    def __init__(self, lab: Lab):
+        self.lab = lab
+
+    def __call__(self, spec: Spec) -> Said:
+        store, damaged = self.lab.store, self.lab.damaged
+        try:
+            before = store.read(spec)
+            keep = before is not None and self.lab.usable(spec, before)
+            broken = not keep and store.is_damaged(spec)
+            if not keep:
+                self.lab.make(spec)
+            self.lab.measure(spec)
+            return Said("kept" if keep else "done", damaged=broken + self.lab.damaged - damaged)
+        except Skipped as reason:
+            store.fail(spec, f"skipped: {reason}")
+            return Said("skipped", str(reason), self.lab.damaged - damaged)
+        except Exception as error:
+            store.fail(spec, traceback.format_exc())
+            words = f"{type(error).__name__}: {error}"
+            return Said("failed", words, self.lab.damaged - damaged)
+
+
+class Runner:
+    """The cells of shard (i, n) of a lab's suite.
+
+    engine   where they run; None: in this process
+    make     makes a worker like Attempts(lab) elsewhere, with a lab of its own
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        shard: tuple[int, int] = (0, 1),
+        engine: Engine | None = None,
+        make: Callable[[], Worker] | None = None,
+    ):
         self.lab, self.shard = lab, shard
+        self.engine, self.make = engine, make or (lambda: Attempts(lab))
 
     def specs(self) -> list[Spec]:
         specs, (mine, of) = self.lab.specs(), self.shard
@@ -108,34 +164,45 @@ class Runner:
         order = {unit: i for i, unit in enumerate(dict.fromkeys(units))}
         return [spec for spec, unit in zip(specs, units) if order[unit] % of == mine]
 
-    def run(self, tick: Callable[[str], Any] = lambda title: None) -> Progress:
+    def jobs(self, progress: Progress) -> Iterator[Job]:
+        """One for each cell; the first of those that share a reference makes it, the others wait
+        for that. Those of a method that was skipped are left out from then on.
+        """
+        first: dict[str, str] = {}
+        for spec in self.specs():
+            if self.lab.title(spec) in progress.skipped:
+                continue
+            key, shared = name_of(spec), name_of(self.lab.shared(spec))
+            after = first.setdefault(shared, key)
+            unit = name_of(self.lab.unit(spec, MANY))
+            cost, alone = self.lab.cost(spec), spec.get("kind") == "latency"
+            yield Job(key, spec, cost, unit, "" if after == key else after, alone)
+
+    def run(
+        self,
+        tick: Callable[[str], Any] = lambda title: None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Progress:
         """Runs what is missing of this shard's cells; tick(title) after each."""
         progress = Progress()
-        for spec in self.specs():
-            title = self.lab.title(spec)
-            if title not in progress.skipped:
-                self.attempt(spec, title, progress)
+        for event in drive(self.jobs(progress), self.make, self.engine, stopped):
+            title = self.lab.title(event.job.what)
+            if isinstance(event, Done):
+                self.account(event.job.what, title, event.said, progress)
+            else:
+                self.lab.store.fail(event.job.what, event.error)
+                progress.failed.append((event.job.what, event.error.strip().splitlines()[-1]))
             tick(title)
-        progress.damaged += self.lab.damaged
         return progress
 
-    def attempt(self, spec: Spec, title: str, progress: Progress) -> None:
-        store = self.lab.store
-        try:
-            before = store.read(spec)
-            keep = before is not None and self.lab.usable(spec, before)
-            if not keep:
-                progress.damaged += store.is_damaged(spec)
-                self.lab.make(spec)
-            self.lab.measure(spec)
-            progress.kept += keep
-            progress.done += not keep
-        except Skipped as reason:
-            progress.skipped[title] = str(reason)
-            store.fail(spec, f"skipped: {reason}")
-        except Exception as error:
-            progress.failed.append((spec, f"{type(error).__name__}: {error}"))
-            store.fail(spec, traceback.format_exc())
+    def account(self, spec: Spec, title: str, said: Said, progress: Progress) -> None:
+        progress.damaged += said.damaged
+        progress.kept += said.came == "kept"
+        progress.done += said.came == "done"
+        if said.came == "skipped":
+            progress.skipped[title] = said.words
+        elif said.came == "failed":
+            progress.failed.append((spec, said.words))
 
 
 def shard_of(text: str) -> tuple[int, int]:

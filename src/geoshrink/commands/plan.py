@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 
+from ..batch.spread import spread
 from ..compare import Settings, read_kwargs, read_prompts
 from ..compare.inputs import check_device
 from ..compare.pipeline import load as load_host
 from ..files import write_whole
-from ..hosts.host import call_pipeline
+from ..hosts.host import STEPS, call_pipeline
 from ..hosts.profiling import profile_pipeline
+from ..hosts.recording import Calls, check_call
 from ..planning import Profile
 from ..planning.runs import check_target
+from ..planning.tournament import Source
+from .batch import add_ray, engine_of
 
 MODELS = "geoshrink.models"
 SAMPLES = 16  # of a pipeline without prompts
@@ -48,6 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pipeline.add_argument("--prompts-file", type=Path, help="one prompt on each line")
     pipeline.add_argument("--dtype", help="bf16, fp16 or fp32; default: bf16 on a GPU")
     pipeline.add_argument("--kwargs", help="more arguments of the call, as JSON")
+    parser.add_argument(
+        "--batch", type=int, help="samples of a zoo model in one batch; default: all, with --ray 4"
+    )
+    add_ray(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -98,6 +109,8 @@ def of_model(entry: EntryPoint, args: argparse.Namespace) -> Profile:
         guidance=args.guidance,
         target=args.target,
         file=args.out,
+        batch=args.batch or (4 if args.ray else None),
+        engine=engine_of(args),
     )
 
 
@@ -122,11 +135,28 @@ def of_pipeline(args: argparse.Namespace) -> Profile:
             f"{loaded.kind} is not called as a diffusers pipeline is: profile the model itself, "
             "with geoshrink.profile(velocity, noise, sigmas)"
         )
-    return profile_pipeline(
-        loaded.host,
-        settings.prompts or [{}] * SAMPLES,
-        num_inference_steps=settings.steps,
-        target=args.target,
-        file=args.out,
-        **loaded.call,
-    )
+    calls = settings.prompts or [{}] * SAMPLES
+    options = {STEPS: settings.steps, **loaded.call}
+    with spread(engine_of(args), PipelineCalls(settings, calls)) as through:
+        told: dict[str, Any] = {"target": args.target, "file": args.out, "through": through}
+        return profile_pipeline(loaded.host, calls, **told, **options)
+
+
+@dataclass(frozen=True)
+class PipelineCalls:
+    """What is profiled, made anew where a worker is."""
+
+    settings: Settings
+    calls: Sequence[Any]
+
+    def __call__(self) -> Source:
+        loaded = load_host(self.settings)
+        options = {STEPS: self.settings.steps, **loaded.call}
+        runs = check_call(loaded.host, self.calls, options)
+        return quiet_calls(loaded.host, runs)
+
+
+def quiet_calls(host: Any, runs: Sequence[dict[str, Any]]) -> Source:
+    """For good: a worker's bars would be seen by nobody."""
+    vars(host)["_progress_bar_config"] = {"disable": True}
+    return Calls(host, runs, seed=0)

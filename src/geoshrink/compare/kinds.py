@@ -27,7 +27,7 @@ class Skipped(Exception):
 
 @runtime_checkable
 class Made(Protocol):
-    """Samples of one kind.
+    """Samples of one kind. For `geoshrink batch` a kind has file(i), too: (bytes, suffix).
 
     noun     what one sample is called
     title    what people do with it on the page

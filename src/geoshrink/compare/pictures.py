@@ -57,11 +57,22 @@ class Pictures:
     def medium(self, i: int, alt: str, reference: Any) -> Media:
         return self.picture(i, alt)
 
-    def picture(self, i: int, alt: str) -> Picture:
+    def file(self, i: int) -> tuple[bytes, str]:
+        """PNG; of a video an animated WEBP of its own size."""
+        images = self.images(i)
+        if not self.moving:
+            return png(images[0], optimize=False), ".png"
+        return Animation.of(images, "", self.fps).data, ".webp"
+
+    def images(self, i: int) -> list[Any]:
+        """The frames of sample i, as PIL has them."""
         from PIL import Image
 
         pixels = (255 * self.values[i].nan_to_num(0)).round().byte().movedim(1, -1).numpy()
-        images = [Image.fromarray(p.squeeze(-1) if p.shape[-1] == 1 else p) for p in pixels]
+        return [Image.fromarray(p.squeeze(-1) if p.shape[-1] == 1 else p) for p in pixels]
+
+    def picture(self, i: int, alt: str) -> Picture:
+        images = self.images(i)
         if not self.moving:
             return Picture(png(images[0], optimize=False), alt)
         for image in images:

@@ -18,7 +18,7 @@ from typing import Any
 from ..planning import Profile
 from ..planning.gains import STAGES, check_stages, gain_stages
 from ..planning.runs import FEWEST, RUN
-from ..planning.tournament import profiled
+from ..planning.tournament import Source, profiled
 from .hooks import hook_of
 from .recording import Calls, Recorder, check_call, quiet_host
 
@@ -34,6 +34,7 @@ def profile_pipeline(
     file: str | Path | None = None,
     quiet: bool = False,
     before: Callable[[], None] = lambda: None,
+    through: Callable[[Source], Source] = lambda source: source,
     **options: Any,
 ) -> Profile:
     """Profiles a diffusers pipeline on a few calls; each is a batch.
@@ -46,6 +47,7 @@ def profile_pipeline(
     file      written after every call and every trial; if it exists, profiling goes on from it
     quiet     print neither the cost nor a progress bar
     before    called after the arguments have been checked, before anything runs
+    through   given what is profiled, returns what is asked in its place: batch.Spread, on a cluster
     """
     runs = check_call(pipe, calls, options, target)
     check_stages(perturbed)
@@ -58,7 +60,7 @@ def profile_pipeline(
     with quiet_host(pipe):
         source = Calls(pipe, runs, seed)
         start = started(pipe, runs, source.begun, perturbed)
-        return profiled(start, source, budgets, target, file, quiet)
+        return profiled(start, through(source), budgets, target, file, quiet)
 
 
 def started(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from .planner import Planner, planner_of
 from .profiling import Models, Velocity
 from .runs import FEWEST, RUN, TARGETS, Runs, check_budget, check_target, grid_misfit
 from .space import resampled
-from .tournament import changed, profiled
+from .tournament import Source, changed, profiled
 
 
 @dataclass(frozen=True)
@@ -208,6 +208,7 @@ def profile(
     target: str = RUN,
     solver: str = "euler",
     quiet: bool = False,
+    through: Callable[[Source], Source] = lambda source: source,
     **options: Any,
 ) -> Profile:
     """Profiles a model on a few samples; the result plans any budget.
@@ -226,6 +227,8 @@ def profile(
                       flow, for four more full runs and without the limit of ten
     solver            "euler", "ab2", "dpm++2m" or one that you registered: what the plans are for
     quiet             print neither the cost nor a progress bar
+    through           given what is profiled, returns what is asked in its place: batch.Spread, on a
+                      cluster
     prediction        what the model returns: "flow" (dx/dσ), "epsilon", "sample" or "v"
     alphas            α of x = α·x₀ + σ·ε, unless it is a flow: "vp", "ve", "flow", or one per σ
     data              the σ at which x is data, for flows that do not end at 0
@@ -246,7 +249,7 @@ def profile(
     start = Profile(
         grid, (), stages, model, check_guidance(guidance), kind, complete=False, solver=solver
     )
-    return profiled(start, source, budgets, target, file, quiet)
+    return profiled(start, through(source), budgets, target, file, quiet)
 
 
 def plan_for(

@@ -73,13 +73,11 @@ class App:
     def make_controls(self) -> None:
         """As the first model has them; opened() sets them by the address."""
         self.model = gr.Dropdown(self.studio.shelf.names, label="Model", elem_id="model")
-        self.chosen = gr.Dropdown([], label="Class", elem_id="class")
+        self.chosen = gr.Dropdown([], label="Class", allow_custom_value=True, elem_id="class")
         self.prompt = gr.Textbox(label="Prompt", lines=2, visible=False, elem_id="prompt")
         self.negative = gr.Textbox(label="Negative prompt", visible=False, elem_id="negative")
         with gr.Row():
-            self.seed = gr.Number(
-                0, label="Seed", precision=0, minimum=0, min_width=120, elem_id="seed"
-            )
+            self.seed = gr.Number(0, label="Seed", precision=0, min_width=120, elem_id="seed")
             self.dice = gr.Button("New seed", min_width=90, elem_id="dice")
         self.steps = gr.Slider(2, STEPS, 50, step=1, label="Steps of the solver", elem_id="steps")
         self.guidance = gr.Slider(0, 20, 3, step=0.1, label="Guidance", elem_id="guidance")
@@ -171,7 +169,8 @@ class App:
         self.stop.click(self.halt, None, self.status, queue=False, **quiet)
         found = [self.curve, self.use, self.found]
         self.find.click(self.sweep, [*self.controls, self.wanted], found, **quiet, **many)
-        self.use.click(lambda calls: [CALLS, calls], self.found, [self.ask, self.budget], **quiet)
+        used = [self.ask, self.budget, self.form]
+        self.use.click(lambda found: [CALLS, *found], self.found, used, **quiet)
         planned = [self.planned, self.file, self.form]
         self.plan.click(self.profile, [*self.controls, self.samples], planned, **quiet, **many)
         self.history.select(self.again, None, [*self.controls, *self.shown, *self.taken], **quiet)
@@ -219,12 +218,12 @@ class App:
             gr.update(value=at.negative, visible=has.negative),
             at.seed,
             gr.update(value=at.steps, maximum=max(STEPS, min(MOST, at.steps))),
-            gr.update(value=at.guidance, visible=has.guidance and at.guidance is not None),
-            gr.update(value=at.shift, visible=has.shift),
+            slid(at.guidance, 0, 20, visible=has.guidance and at.guidance is not None),
+            slid(at.shift, 0.1, 16, visible=has.shift),
             at.form,
             CALLS if calls else QUALITY,
-            gr.update(value=at.budget, maximum=at.steps, visible=calls),
-            gr.update(value=30 if calls else at.target_db, visible=not calls),
+            slid(min(at.budget, at.steps), min(LEAST, at.steps - 1), at.steps, visible=calls),
+            slid(30 if calls else at.target_db, 5, 60, visible=not calls),
             at.rule,
             at.space,
             at.correct,
@@ -236,7 +235,11 @@ class App:
         try:
             has = shelf.get(query.get("model", shelf.names[0])).controls
         except Exception as error:
-            status, query, has = alert(error), {}, shelf.get(shelf.names[0]).controls
+            status, query = alert(error), {}
+            try:
+                has = shelf.get(shelf.names[0]).controls
+            except Exception:  # another can be chosen
+                return [*[gr.skip()] * len(self.controls), status]
         try:
             setting = asked(query, has.usual)
             if has.classes and setting.prompt not in has.classes:
@@ -259,11 +262,12 @@ class App:
     # -- what happens
 
     def session(self, request: gr.Request) -> Session:
-        session = self.sessions.setdefault(request.session_hash or "", Session())
-        idle = [name for name, old in self.sessions.items() if not old.stops]
+        """The one of the tab; of too many the one that was used least lately is forgotten."""
+        name = request.session_hash or ""
+        session = self.sessions[name] = self.sessions.pop(name, None) or Session()
+        idle = [name for name, old in self.sessions.items() if old is not session and not old.stops]
         for name in idle[: max(0, len(self.sessions) - SESSIONS)]:
-            if self.sessions[name] is not session:
-                del self.sessions[name]
+            del self.sessions[name]
         return session
 
     def closed(self, request: gr.Request) -> None:
@@ -277,18 +281,21 @@ class App:
             session.stop()
         self.saved.cleanup()
 
-    def halt(self, request: gr.Request) -> str:
-        busy = self.session(request).stop()
-        return say("Stopping …" if busy else READY)
+    def halt(self, request: gr.Request) -> Any:
+        session = self.sessions.get(request.session_hash or "")
+        return say("Stopping …") if session is not None and session.stop() else gr.skip()
 
     def play(self, request: gr.Request, *values: Any) -> Iterator[list[Any]]:
         """Both runs, as they go; then what to take along."""
         session, same = self.session(request), [gr.skip()] * (1 + len(self.taken))
         try:
-            yield [*put(Shown(say("…"))), *same]
-            screen = Screen(self.studio, session, self.setting(*values))
-            for event in self.studio.play(screen.setting, session):
-                yield [*put(screen.at(event)), *same]
+            with session.task() as stop:
+                yield [*put(Shown(say("…"))), *same]
+                for event in self.studio.loaded(values[0], stop):
+                    yield [*put(Shown(say(progress_words(event)))), *same]
+                screen = Screen(self.studio, session, self.setting(*values))
+                for event in self.studio.play(screen.setting, session, stop):
+                    yield [*put(screen.at(event)), *same]
             yield [*put(screen.end()), *self.after(request, *session.runs[-1])]
         except Stopped:
             yield [*put(Shown(say(STOPPED))), *same]
@@ -301,24 +308,28 @@ class App:
         return [pictures, *self.takeaway(request, setting, ran)]
 
     def takeaway(self, request: gr.Request, setting: Setting, ran: Ran) -> list[Any]:
-        model, plan = self.studio.shelf.get(setting.model), None
-        if (profile := self.studio.profile_of(model, setting)) is not None:
-            plan = self.studio.save(setting, profile)
         here = request.headers.get("referer", "").partition("?")[0]
-        code = model.python(setting, plan)
-        return [code, comfyui(setting, ran), plan_json(ran), here + setting.link()]
+        link = here + setting.link()
+        return [self.code(setting, ran), comfyui(setting, ran), plan_json(ran), link]
+
+    def code(self, setting: Setting, ran: Ran) -> str:
+        """The lines of Python; where they name a plan, its file is there."""
+        plan = None
+        if setting.form == PLANNED and ran.plan is not None:
+            plan = self.studio.save(setting, ran.plan)
+        return self.studio.shelf.get(setting.model).python(setting, plan)
 
     def page(self, request: gr.Request) -> list[Any]:
-        """What was run last, with all runs of the same picture, as one file."""
+        """What is shown, with all runs of the same picture, as one file."""
         session = self.session(request)
-        setting = session.runs[-1][0] if session.runs else None
-        full = None if setting is None else self.studio.known(setting)
-        if setting is None or full is None:
+        full = None if session.shown is None else self.studio.known(session.shown[0])
+        if session.shown is None or full is None:
             return [gr.update(visible=False), say("There is nothing to keep yet: press Run.")]
+        setting, ran = session.shown
         runs = same_picture(session, setting)
         entries = [panel.entry_of(each, full) for each in (full, *runs)]
-        code = self.studio.shelf.get(setting.model).python(setting, None)
-        page = panel.page_of(title_of(setting), entries, panel.numbers(runs, full), code)
+        table = panel.numbers(runs, full)
+        page = panel.page_of(title_of(setting), entries, table, self.code(setting, ran))
         file = page.write(self.place("geoshrink-studio.html"))
         return [gr.update(value=str(file), visible=True), gr.skip()]
 
@@ -329,6 +340,13 @@ class App:
     def again(self, request: gr.Request, event: gr.SelectData) -> list[Any]:
         """Back to an earlier run of this page; nothing is run."""
         session = self.session(request)
+        if session.stops or not int(event.index) < len(session.runs):
+            words = "Wait until the run is done, or stop it." if session.stops else "It is gone."
+            return [
+                *[gr.skip()] * len(self.controls),
+                *put(Shown(say(words))),
+                *[gr.skip()] * len(self.taken),
+            ]
         setting, ran = session.runs[int(event.index)]
         has = self.studio.shelf.get(setting.model).controls
         shown = Screen(self.studio, session, setting).still(ran)
@@ -352,7 +370,7 @@ class App:
             assert told is not None
             button = gr.update(visible=told.budget is not None, value=f"Use {told.budget} calls")
             verdict = element("p", told.words(), class_="status", role="status")
-            yield [panel.scoped(verdict, drawn), button, told.budget]
+            yield [panel.scoped(verdict, drawn), button, [told.budget, told.form]]
         except Stopped:
             yield [panel.scoped(element("p", STOPPED, role="status"), drawn), hidden, None]
         except Exception as error:
@@ -392,7 +410,14 @@ def put(shown: Shown) -> list[Any]:
 
 
 def most_calls(steps: int, calls: int) -> Any:
-    return gr.update(maximum=steps, value=min(steps, calls))
+    least = min(LEAST, steps - 1)  # gradio wants some way between the ends
+    return gr.update(minimum=least, maximum=steps, value=min(steps, calls))
+
+
+def slid(value: float | None, least: float, most: float, **more: Any) -> Any:
+    """A slider at a value, which a link may set beyond its ends."""
+    ends = [least, most, *([] if value is None else [value])]
+    return gr.update(value=value, minimum=min(ends), maximum=max(ends), **more)
 
 
 def thumbnail(ran: Ran) -> Any:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ..compare.ends import SAME, distance, estimated
+import torch
+
+from ..compare.ends import SAME, estimated
 from ..compare.kinds import Made
 from ..compare.outcomes import DIRECT, amount
 from ..outputs import flatten
@@ -42,35 +44,36 @@ def scoped(*parts: str) -> Markup:
     return element("div", *parts, class_=SCOPE)
 
 
-def fresh(*parts: str) -> Markup:
+def fresh(*parts: str, **attributes: str | None) -> Markup:
     """For what a script has started: gradio changes an element of the same name in place, so this
     one has a name of its own.
     """
-    return element(f"part-{next(COUNT)}", *parts, class_=SCOPE)
+    return element(f"part-{next(COUNT)}", *parts, class_=SCOPE, **attributes)
 
 
 # -- the slider
 
 
-def slider(title: str, entries: Sequence[Entry], right: str) -> Markup:
-    """The full run, which comes first, against one of the others."""
+def slider(title: str, entries: Sequence[Entry], right: str, run: str = "") -> Markup:
+    """The full run, which comes first, against one of the others; `run` tells it from others."""
     labels = [entry.label for entry in entries]
     media = {(title, entry.label): entry.medium for entry in entries}
     words = {(title, entry.label): entry.words for entry in entries}
     start = labels[0], right
     caption = "Drag to wipe; the keys ← and → do it too, x exchanges the sides."
-    return fresh(
-        Markup(Comparison(title, [title], labels, media, caption, scores=words, start=start).html())
-    )
+    shown = Comparison(title, [title], labels, media, caption, scores=words, start=start)
+    return fresh(Markup(shown.html()), data_run=run)
 
 
-def cells(entries: Sequence[tuple[int, Entry]], link: str | None = None) -> Markup:
-    """What takes the place of media in the slider, and of the address: the script puts it there."""
+def cells(entries: Sequence[tuple[int, Entry]], link: str | None = None, run: str = "") -> Markup:
+    """What takes the place of media in the slider of the same run, and of the address: the script
+    puts it there.
+    """
     found = (
         element("span", Markup(e.medium.html()), data_method=i, data_words=e.words)
         for i, e in entries
     )
-    return fresh(element("div", *found, data_link=link))
+    return fresh(element("div", *found, data_link=link, data_run=run))
 
 
 def entry_of(ran: Ran, full: Ran | None) -> Entry:
@@ -111,16 +114,16 @@ def scores(ran: Ran, full: Ran) -> list[float | None]:
 
 
 def true_db(ran: Ran, full: Ran) -> float | None:
-    """How far the solver ended from the full run, as the estimate counts it."""
+    """How far the solver ended from the full run, as the estimate counts it: infinite if it is the
+    same, None if nobody knows.
+    """
     if ran is full or ran.end is None or full.end is None:
         return None
-    shapes = [[tuple(t.shape) for t in flatten(each.end)[0]] for each in (ran, full)]
-    if shapes[0] != shapes[1]:
+    ends = [flatten(each.end)[0] for each in (ran, full)]
+    if [tuple(t.shape) for t in ends[0]] != [tuple(t.shape) for t in ends[1]]:
         return None
-    if not isinstance(ran.end, tuple):
-        return distance(ran.end, full.end)
     found = float(decibels(ran.end, full.end).mean())
-    return found if math.isfinite(found) and found < SAME else None
+    return None if math.isnan(found) else found if found < SAME else math.inf
 
 
 def numbers(runs: Sequence[Ran], full: Ran | None) -> Table:
@@ -158,11 +161,20 @@ def summary(ran: Ran, full: Ran | None) -> str:
     words = [f"{ran.calls} model calls in {seconds(ran.seconds)}"]
     if full is not None:
         words.append(f"the full run {full.calls} in {seconds(full.seconds)}")
-        words.append(f"{full.seconds / ran.seconds:.1f} times as fast")
-        if (score := scores(ran, full)[0]) is not None:
+        words.append(f"speed-up {full.seconds / ran.seconds:.1f}×")
+        if true_db(ran, full) == math.inf:
+            words.append(
+                "the same, bit for bit" if same(ran, full) else "the same but for rounding"
+            )
+        elif (score := scores(ran, full)[0]) is not None:
             metric = ran.made.metrics[0]
             words.append(f"{metric.name} {amount(score, metric)}")
     return f"Done: {', '.join(words)}."
+
+
+def same(ran: Ran, full: Ran) -> bool:
+    """Whether both ended in the same numbers."""
+    return all(torch.equal(a, b) for a, b in zip(flatten(ran.end)[0], flatten(full.end)[0]))
 
 
 def seconds(value: float) -> str:

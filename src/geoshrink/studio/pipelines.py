@@ -41,6 +41,7 @@ class Pipeline:
         self.loaded = loaded(host, call, own)
         self.about, self.colours = self.loaded.kind, Colours()
         self.takes = self.loaded.way.takes(host)
+        self.shift = shift_of(host)  # as it was opened: a run may set another for a while
 
     @property
     def host(self) -> Any:
@@ -67,15 +68,6 @@ class Pipeline:
         parameters = inspect.signature(type(self.host).__call__).parameters
         found = parameters[name].default if name in parameters else None
         return found if isinstance(found, (int, float)) else otherwise
-
-    @property
-    def shift(self) -> float | None:
-        """Of a scheduler whose shift can be set."""
-        scheduler = getattr(self.host, "scheduler", None)
-        config: Any = getattr(scheduler, "config", {})
-        if not hasattr(scheduler, "set_shift") or config.get("use_dynamic_shifting"):
-            return None
-        return float(getattr(scheduler, "shift", config.get("shift", 1.0)))
 
     def check(self, setting: Setting) -> None:
         if self.prompted and not setting.prompt.strip():
@@ -176,8 +168,10 @@ class Pipeline:
         first = ["import geoshrink", "import torch"]
         module, builder, name = self.source.partition(":")
         if builder and not Path(self.source).is_dir():
-            made = "pipe, call" if self.built else "pipe"
-            return [*first, f"from {module} import {name}", "", f"{made} = {name}()"]
+            lines = [f"pipe, call = {name}()"]
+            if not self.built:  # it gave nothing along, or an empty dict
+                lines = [f"pipe = {name}()", "pipe = pipe[0] if isinstance(pipe, tuple) else pipe"]
+            return [*first, f"from {module} import {name}", "", *lines]
         dtype, device = (getattr(self.host, name, None) for name in ("dtype", "device"))
         words = f"{self.source!r}, torch_dtype={dtype}"
         load = f"pipe = {self.loaded.kind}.from_pretrained({words}).to({str(device)!r})"
@@ -188,18 +182,29 @@ class Pipeline:
         direct = setting.budget + self.loaded.way.beyond
         steps = direct if setting.form == DIRECT else setting.steps
         words = {self.loaded.way.prompt_of(self.host): setting.prompt} if self.prompted else {}
+        seeded = f"torch.manual_seed({setting.seed})"  # some draw from the global generator
         if callable(self.built):
-            told = {**words, "steps": steps, "seed": setting.seed}
+            told = {**words, "steps": steps, "seed": setting.seed, **self.arguments(setting)}
             taken = {name: value for name, value in told.items() if name in self.takes}
-            return [f"sample = call({', '.join(f'{k}={v!r}' for k, v in taken.items())})"]
+            words = ", ".join(f"{name}={value!r}" for name, value in taken.items())
+            return [seeded, f"sample = call({words})"]
         own = {**words, STEPS: steps, **self.arguments(setting)}
         own = {name: value for name, value in own.items() if value is not self.built.get(name)}
         told = [f"    {name}={value!r}," for name, value in own.items() if name in self.takes]
         if not self.built:
-            told = ["sample = pipe(", *told]
+            told = [seeded, "sample = pipe(", *told]
         else:
-            told = ["call.update(", *told, ")", "sample = pipe(", "    **call,"]
+            told = ["call.update(", *told, ")", seeded, "sample = pipe(", "    **call,"]
         return [*told, f"    generator=torch.Generator().manual_seed({setting.seed}),", ")"]
+
+
+def shift_of(host: Any) -> float | None:
+    """Of a scheduler whose shift can be set."""
+    scheduler = getattr(host, "scheduler", None)
+    config: Any = getattr(scheduler, "config", {})
+    if not hasattr(scheduler, "set_shift") or config.get("use_dynamic_shifting"):
+        return None
+    return float(getattr(scheduler, "shift", config.get("shift", 1.0)))
 
 
 def takes_prompt(way: Host, host: Any, call: Call) -> bool:

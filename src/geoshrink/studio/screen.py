@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,9 @@ from .line import Stopped
 from .model import Ran
 from .setting import Setting
 from .studio import Session, Studio, Waiting
+
+COUNT = itertools.count()
+PATIENCE = 2.0  # seconds that a picture waits for a model call to end
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Screen:
         self.seen: dict[str, Media] = {}
         self.rest = 0.0  # until when no picture is made: they must not slow the model down
         self.finished: set[str] = set()
+        self.run = str(next(COUNT))
 
     def at(self, event: Waiting | list[Lane]) -> Shown:
         if isinstance(event, Waiting):
@@ -61,15 +66,17 @@ class Screen:
 
     def look(self) -> None:
         """Pictures of what the lanes have, if it is time."""
-        began = time.perf_counter()
-        if began < self.rest:
+        running = [lane for lane in self.lanes if lane.turns is not None and not lane.over]
+        if time.perf_counter() < self.rest or not running or running[0].turns is None:
             return
-        for lane in self.lanes:
-            if lane.ran is None and lane.preview is not None:
-                made = lane.preview()
-                medium = panel.made_medium(made, f"{lane.label}, not done yet")
-                if medium is not None:
-                    self.seen[lane.label] = medium
+        with running[0].turns.place() as place:  # in turn with the models: their time is their own
+            running[0].turns.wait(place, PATIENCE)
+            began = time.perf_counter()
+            for lane in self.lanes:
+                if lane.ran is None and lane.preview is not None:
+                    medium = panel.made_medium(lane.preview(), f"{lane.label}, not done yet")
+                    if medium is not None:
+                        self.seen[lane.label] = medium
         self.rest = time.perf_counter() + 3 * (time.perf_counter() - began)
 
     def entry(self, label: str) -> panel.Entry:
@@ -87,7 +94,7 @@ class Screen:
 
     def slider(self) -> str:
         entries = [self.entry(label) for label in self.labels]
-        return panel.slider(title_of(self.setting), entries, self.setting.label)
+        return panel.slider(title_of(self.setting), entries, self.setting.label, self.run)
 
     def cells(self, link: str | None = None) -> str:
         """Those that can have changed."""
@@ -97,7 +104,7 @@ class Screen:
             if lane.ran is not None and full_known:
                 self.finished.add(lane.label)
         found = [(self.labels.index(label), self.entry(label)) for label in labels]
-        return panel.cells(found, link)
+        return panel.cells(found, link, self.run)
 
     def end(self) -> Shown:
         """All is done, or something went wrong."""
@@ -114,12 +121,15 @@ class Screen:
     def still(self, ran: Ran) -> Shown:
         """A run of before."""
         self.others = [*self.others, ran]
+        if self.full is None:  # it was stopped, or is no longer kept
+            self.labels.remove(FULL)
         return self.done(ran, result=self.slider(), live=panel.cells([], self.setting.link()))
 
     def done(self, ran: Ran, **shown: Any) -> Shown:
         full = self.studio.known(self.setting)
         runs = [*(r for r in self.others if r is not ran), ran]
         strips = [panel.stages(ran)]
+        self.session.shown = self.setting, ran
         return Shown(
             say(panel.summary(ran, full)),
             strips=panel.stage_panel(strips),

@@ -33,6 +33,7 @@ def serve(app: App, host: str, port: int | None, share: bool, browser: bool) -> 
             pwa=False,
             mcp_server=False,
             footer_links=["settings"],
+            max_file_size=1,  # byte: nothing is uploaded here
             theme=Default(**FONTS),
             css=css(),
             head=head(),

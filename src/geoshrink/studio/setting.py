@@ -57,7 +57,7 @@ class Setting(Picture):
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.type != "str" and value is not None:
+            if field.type != "str" and not (value is None and "None" in str(field.type)):
                 object.__setattr__(self, field.name, number(field.name, value, field.type == "int"))
         for name, choices in CHOICES.items():
             if (value := getattr(self, name)) not in choices:
@@ -75,8 +75,8 @@ class Setting(Picture):
             raise ValueError(
                 f"direct step reduction cannot aim at {self.target_db:g} dB: ask for model calls"
             )
-        if self.seed not in range(2**63):
-            raise ValueError(f"seed must be from 0 to 2**63 − 1, got {self.seed}")
+        if self.seed not in range(2**53):  # beyond, a browser rounds it
+            raise ValueError(f"seed must be from 0 to 2**53 − 1, got {self.seed}")
 
     @property
     def picture(self) -> Picture:

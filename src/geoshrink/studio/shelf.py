@@ -29,7 +29,8 @@ class Shelf:
     """
 
     def __init__(self, given: Sequence[str], folders: Sequence[Path], settings: Settings):
-        self.settings, self.lock = settings, threading.Lock()
+        self.settings = settings
+        self.locks: dict[str, threading.Lock] = {}
         self.makers: dict[str, Callable[[], Model]] = {}
         self.models: dict[str, Model] = {}
         known = {entry.name: entry for entry in entry_points(group=GROUP)}
@@ -66,7 +67,7 @@ class Shelf:
     def add(self, name: str, make: Callable[[], Model]) -> None:
         if name in self.makers:
             raise ValueError(f"two models are called {name!r}: rename a folder")
-        self.makers[name] = make
+        self.makers[name], self.locks[name] = make, threading.Lock()
 
     @property
     def names(self) -> list[str]:
@@ -76,7 +77,7 @@ class Shelf:
         """Loaded, which the first time takes a while."""
         if name not in self.makers:
             raise ValueError(f"no model {name!r} here; there are {', '.join(self.makers)}")
-        with self.lock:
+        with self.locks[name]:
             if name not in self.models:
                 self.models[name] = self.makers[name]()
             return self.models[name]

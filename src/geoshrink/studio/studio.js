@@ -6,8 +6,9 @@
   function exchange(live) {
     const link = live.querySelector("[data-link]")?.dataset.link;
     if (link) follow(link);
-    const comparison = document.querySelector("#result .comparison");
-    if (!comparison) return;
+    const { run } = live.querySelector("[data-run]")?.dataset ?? {};
+    const comparison = document.querySelector(`#result [data-run="${run}"] .comparison`);
+    if (!comparison) return; // another run is shown
     for (const cell of live.querySelectorAll("[data-method]")) {
       const { method, words } = cell.dataset;
       const button = comparison.querySelector(`.sheet button[data-method="${method}"]`);

@@ -9,10 +9,12 @@ from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from ..compare.outcomes import DIRECT, FULL, PLANNED
 from ..files import write_whole
+from ..plan import Plan
 from ..planning import Profile
 from .lane import Lane
 from .line import Line, Stopped
@@ -31,6 +33,7 @@ class Session:
     def __init__(self) -> None:
         self.stops: set[threading.Event] = set()
         self.runs: list[tuple[Setting, Ran]] = []
+        self.shown: tuple[Setting, Ran] | None = None  # on the page now
 
     def stop(self) -> bool:
         """Ends all that it does, if it does anything; nothing of it is left in the model."""
@@ -46,7 +49,11 @@ class Session:
             del self.runs[0]
 
     @contextmanager
-    def task(self) -> Iterator[threading.Event]:
+    def task(self, outer: threading.Event | None = None) -> Iterator[threading.Event]:
+        """What stop() ends; part of an outer one, if there is one."""
+        if outer is not None:
+            yield outer
+            return
         stop = threading.Event()
         self.stops.add(stop)
         try:
@@ -89,12 +96,14 @@ class Studio:
 
     # -- what the page asks for
 
-    def play(self, setting: Setting, session: Session) -> Iterator[Waiting | Lanes]:
+    def play(
+        self, setting: Setting, session: Session, outer: threading.Event | None = None
+    ) -> Iterator[Waiting | Lanes]:
         """The accelerated run beside the full one, which is kept for the next; the lanes again and
         again while they run.
         """
-        with session.task() as stop:
-            model = yield from self.ready(setting)
+        with session.task(outer) as stop:
+            model = yield from self.ready(setting, stop)
             profile = self.profile_of(model, setting)
             with self.device.place() as place:
                 yield from self.wait(place, stop)
@@ -106,11 +115,11 @@ class Studio:
                 session.keep(setting, ran)
 
     def measure(
-        self, setting: Setting, session: Session
+        self, setting: Setting, session: Session, outer: threading.Event | None = None
     ) -> Iterator[Waiting | Lanes | tuple[Setting, Ran]]:
         """One run alone, then what came out; the full one before it, if it is not known."""
-        with session.task() as stop:
-            model = yield from self.ready(setting)
+        with session.task(outer) as stop:
+            model = yield from self.ready(setting, stop)
             profile = self.profile_of(model, setting)
             with self.device.place() as place:
                 yield from self.wait(place, stop)
@@ -122,12 +131,16 @@ class Studio:
             yield setting, result_of(lane)
 
     def plan(
-        self, setting: Setting, samples: int, session: Session
+        self,
+        setting: Setting,
+        samples: int,
+        session: Session,
+        outer: threading.Event | None = None,
     ) -> Iterator[Waiting | Lanes | Profiled]:
         """A profile of the model at this setting, and the file of the plan that it gives."""
         made: list[Profile] = []
-        with session.task() as stop:
-            model = yield from self.ready(setting)
+        with session.task(outer) as stop:
+            model = yield from self.ready(setting, stop)
 
             def work(lane: Lane) -> Ran:
                 made.append(model.profile(setting, samples, lane))
@@ -140,15 +153,22 @@ class Studio:
             if not made:
                 result_of(lane)
         self.profiles[occasion(setting)] = made[0]
-        yield Profiled(made[0], self.save(setting, made[0]))
+        yield Profiled(made[0], self.save(setting, made[0].plan(**setting.amount())))
 
-    def save(self, setting: Setting, profile: Profile) -> Path:
+    def save(self, setting: Setting, plan: Plan) -> Path:
+        """A plan as a file, whose name says what it is for; another plan has another name."""
         amount, unit = setting.budget, "calls"
         if setting.target_db is not None:
             amount, unit = plain(setting.target_db), "dB"
-        safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in setting.model)
-        file = self.out / f"{safe}-{setting.steps}-steps-{amount}-{unit}.plan.json"
-        return write_whole(file, profile.plan(**setting.amount()).to_json() + "\n")
+        said = [setting.model, f"{setting.steps}-steps"]
+        for name in ("guidance", "shift"):
+            if (value := getattr(setting, name)) is not None:
+                said.append(f"{name}-{plain(value)}")
+        text = plan.to_json() + "\n"
+        name = "-".join([*said, f"{amount}-{unit}", sha256(text.encode()).hexdigest()[:6]])
+        safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).lstrip(".")
+        file = self.out / f"{safe}.plan.json"
+        return write_whole(file, text)
 
     def known(self, setting: Setting) -> Ran | None:
         """The full run, if it has been made."""
@@ -168,11 +188,17 @@ class Studio:
 
     # -- how it does it
 
-    def ready(self, setting: Setting) -> Generator[Waiting, None, Model]:
-        if setting.model not in self.shelf.models:
-            yield Waiting(loading=setting.model)
-        model = self.shelf.get(setting.model)
+    def ready(self, setting: Setting, stop: threading.Event) -> Generator[Waiting, None, Model]:
+        model = yield from self.loaded(setting.model, stop)
         model.check(setting)
+        return model
+
+    def loaded(self, name: str, stop: threading.Event) -> Generator[Waiting, None, Model]:
+        if name not in self.shelf.models:
+            yield Waiting(loading=name)
+        model = self.shelf.get(name)
+        if stop.is_set():
+            raise Stopped
         return model
 
     def wait(self, place: object, stop: threading.Event) -> Iterator[Waiting]:
@@ -205,7 +231,7 @@ class Studio:
         waves = [lanes] if together and len(lanes) > 1 else [[lane] for lane in lanes]
         try:
             for wave in waves:
-                turns = Line(*wave) if len(wave) > 1 else None
+                turns = Line(*wave)
                 for lane in wave:
                     lane.start(turns)
                 while any(lane.thread.is_alive() for lane in wave):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..compare.outcomes import DIRECT
+from ..compare.outcomes import DIRECT, GEOSHRINK
 from .lane import Lane
 from .panel import cheapest, true_db
 from .setting import LEAST, Setting
@@ -18,12 +18,15 @@ MOST_DB = 100.0  # what is closer than this is drawn here
 @dataclass
 class Sweep:
     """
+    asked    dB
+    form     that is swept, against direct
     found    (setting, dB) of every run so far
     total    runs that are expected
     budget   the fewest calls that reach what was asked, once it is known; None: not among these
     """
 
     asked: float
+    form: str
     total: int
     found: list[tuple[Setting, float]] = field(default_factory=list)
     budget: int | None = None
@@ -39,33 +42,36 @@ def sweep(
     studio: Studio, setting: Setting, asked: float, session: Session
 ) -> Iterator[Waiting | list[Lane] | Sweep]:
     """The form against direct at a few budgets, then between the two around what was asked."""
-    form = setting.form if setting.form != DIRECT else "geoshrink"
+    form = setting.form if setting.form != DIRECT else GEOSHRINK
     first = budgets(setting.steps)
-    told = Sweep(asked, 2 * len(first))
+    told = Sweep(asked, form, 2 * len(first))
 
     def run(budget: int, form: str) -> Iterator[Waiting | list[Lane] | Sweep]:
-        for event in studio.measure(setting.at(budget, form), session):
+        for event in studio.measure(setting.at(budget, form), session, stop):
             if not isinstance(event, tuple):
                 yield event
                 continue
             full = studio.known(setting)
-            assert full is not None
-            db = true_db(event[1], full)
-            told.found.append((event[0], MOST_DB if db is None else min(db, MOST_DB)))
+            db = None if full is None else true_db(event[1], full)
+            if db is None:
+                raise ValueError(
+                    f"how far {setting.model} ends from its full run is not known: it is not "
+                    "finite, or the model does not say where its solver ends"
+                )
+            told.found.append((event[0], min(db, MOST_DB)))
             yield told
 
-    for budget in first:
-        for each in (form, DIRECT):
-            yield from run(budget, each)
-    tried = {s.budget: db for s, db in told.found if s.form == form}
-    while (high := cheapest(told.found, asked)) is not None:
-        low = max((b for b in tried if b < high), default=high - 1)
-        if high - low <= 1:
-            break
-        told.total += 1
-        middle = (low + high) // 2
-        yield from run(middle, form)
-        tried = {s.budget: db for s, db in told.found if s.form == form}
+    with session.task() as stop:
+        for budget in first:
+            for each in (form, DIRECT):
+                yield from run(budget, each)
+        while (high := cheapest(told.found, asked)) is not None:
+            tried = [s.budget for s, _ in told.found if s.form == form and s.budget < high]
+            low = max(tried, default=high - 1)
+            if high - low <= 1:
+                break
+            told.total += 1
+            yield from run((low + high) // 2, form)
     told.budget = cheapest(told.found, asked)
     yield told
 

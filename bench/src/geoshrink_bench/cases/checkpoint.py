@@ -210,6 +210,10 @@ class Checkpoint(Lab):
         """A prompt and a seed, so that each full run is made once."""
         return [spec["prompt"], spec["seed"]]
 
+    def cost(self, spec: Spec) -> float:
+        """In model calls."""
+        return float(self.at[name_of(spec)][0].budget or self.suite.steps)
+
     def title(self, spec: Spec) -> str:
         return self.at[name_of(spec)][0].title
 

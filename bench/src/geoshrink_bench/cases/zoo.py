@@ -166,6 +166,15 @@ class Zoo(Lab):
         apart = shards > len(self.suite.settings()) or "converged" not in self.references
         return [spec[k] for k in ("setting", *(("method", "options", "kind") if apart else ()))]
 
+    def shared(self, spec: Spec) -> Any:
+        """The references of a setting; a cell that is timed needs none, and runs alone anyway."""
+        return spec["setting"] if spec["kind"] == "fidelity" else spec
+
+    def cost(self, spec: Spec) -> float:
+        """In model calls of a sample."""
+        setting = spec["setting"]
+        return setting["samples"] * setting["seeds"] * float(spec["budget"] or setting["steps"])
+
     def title(self, spec: Spec) -> str:
         return f"{spec['setting']['model']}, {Row(spec['method'], options=spec['options']).label}"
 

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from geoshrink.commands.batch import add_ray, engine_of
 from geoshrink.compare import read_kwargs
 
 from .. import command
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action=argparse.BooleanOptionalAction,
             help="without the converged flow, for now: quicker",
         )
+        add_ray(part)
     report = acts.add_parser("report", help="tables and a page of what was run")
     report.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="of bench run")
     report.add_argument("--out", type=Path, help="folder of the report; default: the first FOLDER")
@@ -60,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     options: dict[str, Any] = {name: getattr(args, name, None) for name in OPTIONS}
     options = {name: value for name, value in options.items() if value is not None}
-    options |= dict(shard=args.shard, summary=args.summary)
+    options |= dict(shard=args.shard, summary=args.summary, engine=engine_of(args))
     if args.act == "resume":
         progress = command.resume(args.out, **options)
     else:

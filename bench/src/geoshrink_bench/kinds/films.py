@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +34,14 @@ class Films:
     def score(self, reference: Films, skipped: set[str]) -> Scores:
         seen = self.video.score(reference.video, skipped)
         return [seen[0], self.sound.score(reference.sound, skipped)[0]]
+
+    def file(self, i: int) -> tuple[bytes, str]:
+        """A ZIP of both: film.webp (or .png, if it does not move) and film.wav."""
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as kept:
+            for content, suffix in (self.video.file(i), self.sound.file(i)):
+                kept.writestr(zipfile.ZipInfo(f"film{suffix}"), content)
+        return buffer.getvalue(), ".zip"
 
     def medium(self, i: int, alt: str, reference: Any) -> Media:
         kind = Film if self.video.moving else Sound

@@ -61,6 +61,19 @@ class Meshes:
             for c, m in metrics
         ]
 
+    def file(self, i: int) -> tuple[bytes, str]:
+        """Binary PLY, as it was made."""
+        vertices, faces = self.meshes[i]
+        head = (
+            "ply\nformat binary_little_endian 1.0\n"
+            f"element vertex {len(vertices)}\nproperty float x\nproperty float y\n"
+            f"property float z\nelement face {len(faces)}\n"
+            "property list uchar int vertex_indices\nend_header\n"
+        )
+        rows = np.zeros(len(faces), [("count", "u1"), ("corners", "<i4", 3)])
+        rows["count"], rows["corners"] = 3, faces
+        return head.encode() + vertices.astype("<f4").tobytes() + rows.tobytes(), ".ply"
+
     def medium(self, i: int, alt: str, reference: Meshes) -> Media:
         from PIL import Image, ImageFilter
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,6 +78,13 @@ class Motions:
         """Without its padding."""
         assert self.lengths is not None  # set above
         return self.joints[i, : self.lengths[i]].nan_to_num(0, 0, 0).double().numpy()
+
+    def file(self, i: int) -> tuple[bytes, str]:
+        """NumPy arrays: joints (frames, joints, 3), parents, names, fps."""
+        buffer, kept = io.BytesIO(), self.joints[i].numpy()
+        told: dict[str, Any] = dict(parents=self.parents, names=list(self.names), fps=self.fps)
+        np.savez_compressed(buffer, joints=kept, **told)
+        return buffer.getvalue(), ".npz"
 
     def medium(self, i: int, alt: str, reference: Motions) -> Media:
         clip = self.clip(i)

@@ -62,6 +62,10 @@ class Sounds:
     def wav(self, i: int) -> bytes:
         return encode_wave(self.mono[i, : HEARD * self.rate].numpy(), self.rate)
 
+    def file(self, i: int) -> tuple[bytes, str]:
+        """WAV with all channels."""
+        return encode_wave(self.waves[i].nan_to_num(0).numpy(), self.rate), ".wav"
+
     def medium(self, i: int, alt: str, reference: Any) -> Media:
         picture = draw_sound(self.mono[i].numpy(), self.rate, SIZE)
         return Sound(png(picture), alt, self.wav(i), self.waves.shape[-1] / self.rate)

@@ -44,14 +44,17 @@ class Film(Sound):
 
 
 def encode_wave(samples: Any, rate: int) -> bytes:
-    """A mono waveform, an array within ±1 (what is louder is cut off), as a WAV file of 16 bits."""
+    """A waveform (time) or (channels, time) within ±1, as a WAV file of 16 bits.
+
+    What is louder is cut off.
+    """
     import numpy as np
 
-    buffer = io.BytesIO()
+    buffer, waves = io.BytesIO(), np.atleast_2d(np.asarray(samples))
     with wave.open(buffer, "wb") as file:
-        file.setnchannels(1)
+        file.setnchannels(len(waves))
         file.setsampwidth(2)
         file.setframerate(rate)
-        heard = np.clip(np.asarray(samples), -1, 1) * 32767
-        file.writeframes(heard.round().astype("<i2").tobytes())
+        heard = np.clip(waves, -1, 1) * 32767
+        file.writeframes(heard.T.round().astype("<i2").tobytes())
     return buffer.getvalue()

@@ -18,10 +18,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from geoshrink.batch.jobs import Engine
+from geoshrink.batch.spread import parts_of, spread
 from geoshrink.grid import Grid
 from geoshrink.plan import Plan
 from geoshrink.planning import Profile, plan_for, profile
+from geoshrink.planning.gains import STAGES, gain_stages
+from geoshrink.planning.profiling import Models
 from geoshrink.planning.runs import check_budget
+from geoshrink.planning.tournament import Source
 
 from .model import Model, find, load
 
@@ -67,26 +72,68 @@ def zoo_plan(
     return plan_for(shipped(model.name), grid, budget, guidance, model.name)
 
 
+@dataclass(frozen=True)
+class Samples:
+    """What a profile of a model is made on: plain data, so that a worker elsewhere can make it.
+
+    batch   samples in one batch; None: all
+    """
+
+    name: str
+    count: int = SAMPLES
+    steps: int | None = None
+    shift: Any = None
+    guidance: float | None = None
+    batch: int | None = None
+    device: str = "cpu"
+
+    def pairs(self, model: Model) -> tuple[list[Any], list[Any]]:
+        """(velocities, noise), one of each for a batch."""
+        at = model.judged_at
+        guidance = at["guidance"] if self.guidance is None else self.guidance
+        labels = [i * len(model.classes) // self.count for i in range(self.count)]
+        size = self.batch or self.count
+        noise = parts_of(model.noise(self.count, seed=10_000), size)
+        parts = [labels[i : i + size] for i in range(0, self.count, size)]
+        interval = at.get("interval")
+        return [model.velocity(part, guidance, interval=interval) for part in parts], noise
+
+    def grid(self, model: Model) -> Grid:
+        return model.grid(self.steps, self.shift, model.judged_at.get("interval"))
+
+    def __call__(self) -> Source:
+        """Where a worker is."""
+        model = load(self.name, self.device)
+        grid = self.grid(model)
+        return Models(*self.pairs(model), grid, gain_stages(grid, STAGES), "euler")
+
+
 def profiled(
     model: Model,
     samples: int = SAMPLES,
     steps: int | None = None,
     shift: Any = None,
     guidance: float | None = None,
+    batch: int | None = None,
+    engine: Engine | None = None,
     **options: Any,
 ) -> Profile:
-    """profile() of a model at its judged setting, or with other steps, shift or guidance."""
-    at = model.judged_at
-    guidance, interval = at["guidance"] if guidance is None else guidance, at.get("interval")
-    labels = [i * len(model.classes) // samples for i in range(samples)]
-    return profile(
-        model.velocity(labels, guidance, interval=interval),
-        model.noise(samples, seed=10_000),
-        model.grid(steps, shift, interval),
-        model=model.name,
-        guidance=guidance,
-        **options,
-    )
+    """profile() of a model at its judged setting, or with other steps, shift or guidance.
+
+    batch    samples in one batch; None: all
+    engine   where the batches run; None: here
+    """
+    guidance = model.judged_at["guidance"] if guidance is None else guidance
+    told = Samples(model.name, samples, steps, shift, guidance, batch, str(model.device))
+    with spread(engine, told) as through:
+        return profile(
+            *told.pairs(model),
+            told.grid(model),
+            model=model.name,
+            guidance=guidance,
+            through=through,
+            **options,
+        )
 
 
 @dataclass(frozen=True)
@@ -120,6 +167,8 @@ class Planned:
         guidance: float | None = None,
         target: str = "run",
         file: Path | None = None,
+        batch: int | None = None,
+        engine: Engine | None = None,
     ) -> Profile:
         """The profile that comes with the model, where it fits and no other is asked for."""
         model, at = self.model, self.model.judged_at
@@ -127,7 +176,7 @@ class Planned:
         if budget is not None:
             check_budget(budget, grid)
         scale: float = at["guidance"] if guidance is None else guidance
-        if file is None and samples is None:
+        if file is None and samples is None and batch is None:
             found, reason = fitted(model.name, grid, scale)
             if found is not None and found.tried(target):
                 words = f"the profile that comes with {model.name}: {found}"
@@ -136,6 +185,7 @@ class Planned:
             reason = reason or f"it has no real runs for target={target!r}"
             print(f"not by the profile that comes with {model.name}: {reason}", file=sys.stderr)
         options: dict[str, Any] = dict(shift=shift, guidance=scale, target=target, file=file)
+        options |= dict(batch=batch, engine=engine)
         return profiled(model, SAMPLES if samples is None else samples, steps, **options)
 
 

@@ -1,0 +1,247 @@
+"""run(): a file of prompts through a model, here or on a cluster; a second start does the rest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..compare.inputs import Settings
+from ..compare.outcomes import progress_bar
+from .jobs import Crew, Done, Engine, Failed, Here, Job
+from .prompts import Prompt, prompt_of, read_prompts
+from .results import Results, key_of
+from .samples import Recipe
+
+#: Settings that decide what a sample is; the others say where it is made.
+ASKED = ("guidance", "height", "width", "frames", "dtype", "kwargs")
+
+
+@dataclass
+class Batch:
+    """What a run did.
+
+    made      samples of this run
+    kept      of runs before
+    failed    (key, error)
+    left      that were not begun, since it was stopped
+    """
+
+    place: str
+    total: int
+    made: int = 0
+    kept: int = 0
+    calls: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def left(self) -> int:
+        return self.total - self.made - self.kept - len(self.failed)
+
+    def line(self) -> str:
+        parts = [f"{self.made} made", f"{self.kept} kept from before"]
+        parts += [f"{len(self.failed)} FAILED"] * bool(self.failed)
+        parts += [f"{self.left} left"] * bool(self.left)
+        return ", ".join(parts)
+
+
+def run(
+    model: str,
+    prompts: str | Path | Sequence[str | Mapping[str, Any] | Prompt],
+    out: str | Path,
+    *,
+    engine: Engine | None = None,
+    seed: int = 0,
+    progress: bool = True,
+    settings: Mapping[str, Any] | None = None,
+    plain: bool = False,
+    **options: Any,
+) -> Batch:
+    """Thousands of prompts through a pipeline.
+
+        run("models/FLUX.1-dev", "prompts.txt", "out", budget=10)
+        run("mine:wan", "prompts.jsonl", "s3://bucket/run", engine=OnRay(), target_db=30)
+
+    model      a folder that diffusers saved, or a builder package.module:function
+    prompts    a file (text, JSON lines, Parquet) or a list of prompts, or of dicts with prompt,
+               seed and arguments of the call
+    out        a folder, or an fsspec address; a sample and its row are named by the hash of all
+               that decides them, so that a second start makes what is missing, and tries what
+               failed again
+    engine     where: in this process, or batch.OnRay(…)
+    seed       of the first prompt that has none; each other gets the next
+    settings   steps, guidance, height, width, frames, dtype, device, kwargs, as in compare
+    plain      do not accelerate
+    options    of accelerate(): budget, speedup, target_db, plan, learn, rule, …
+    """
+    wanted = wanted_of(prompts, seed)
+    texts = tuple(dict.fromkeys(each.text for each in wanted if each.text is not None))
+    given: dict[str, Any] = {"steps": 50, **(settings or {})}
+    steps = given.pop("steps")
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"steps must be a whole number from 1 on, got {steps!r}")
+    source = str(Path(model).resolve()) if Path(model).is_dir() else model
+    place = str(out) if "://" in str(out) else str(Path(out).resolve())
+    own = Settings(source, texts[:1], max(5, steps), (4,), **given)
+    recipe = Recipe(own, steps, None if plain else check_options(options), place)
+    jobs = jobs_of(recipe, wanted)
+    results = Results(str(out))
+    done = results.done()
+    missing = [job for job in jobs if job.key not in done]
+    batch = Batch(str(out), len(jobs), kept=len(jobs) - len(missing))
+    with stopping() as stop:
+        crew = (engine or Here()).open(recipe, stop.is_set)
+        try:
+            with Bar(batch, crew, progress) as shown:
+                for event in crew.work(missing):
+                    account(batch, event, results)
+                    shown.tick()
+        finally:
+            crew.close()
+    results.gather(job.key for job in jobs)
+    return batch
+
+
+def wanted_of(prompts: Any, seed: int) -> list[Prompt]:
+    if isinstance(prompts, (str, Path)):
+        return read_prompts(str(prompts), seed)
+    found = []
+    for i, each in enumerate(prompts):
+        row = {"prompt": each} if isinstance(each, str) else each
+        whole = isinstance(row, Prompt)
+        found.append(row if whole else prompt_of(row, seed + i, f"prompt {i + 1}"))
+    if not found:
+        raise ValueError("there are no prompts")
+    return found
+
+
+def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What accelerate() is given; a plan file is read here, since workers may not have it."""
+    amounts = [name for name in ("budget", "speedup", "target_db", "plan") if name in options]
+    if len(amounts) != 1:
+        told = ", ".join(f"{name}={options[name]!r}" for name in amounts) or "none"
+        raise ValueError(f"give one of budget, speedup, target_db and plan, got {told}")
+    plan = options.get("plan")
+    if isinstance(plan, (str, Path)):
+        return {**options, "plan": json.loads(Path(plan).read_text("utf-8"))}
+    return dict(options)
+
+
+def jobs_of(recipe: Recipe, wanted: Sequence[Prompt]) -> list[Job]:
+    """One for each sample that is asked for; the same asked for twice is one."""
+    facts = asdict(recipe.settings)
+    common = {name: facts[name] for name in ASKED} | {"steps": recipe.steps}
+    common |= {"model": model_of(recipe.settings.model), "version": __version__}
+    common["options"] = None if recipe.options is None else plain_options(recipe.options)
+    jobs = {}
+    for each in wanted:
+        asked = {"prompt": each.text, "seed": each.seed, "call": dict(each.call)}
+        key = key_of({**common, **asked})
+        jobs[key] = Job(key, {"key": key, **asked}, cost_of(each.call))
+    return list(jobs.values())
+
+
+def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value if is_plain(value) else str(value) for name, value in options.items()}
+
+
+def is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str, list, tuple, dict))
+
+
+def cost_of(call: Mapping[str, Any]) -> float:
+    """As compared with the others of the batch: the dearest are begun first."""
+    sizes = (call.get(name) for name in ("height", "width", "num_frames", "num_inference_steps"))
+    return math.prod(float(size) for size in sizes if isinstance(size, (int, float)) and size > 0)
+
+
+def model_of(source: str) -> str:
+    """What tells a model from another before it is loaded: a folder's files and their sizes, a
+    builder's name.
+    """
+    folder = Path(source)
+    if not folder.is_dir():
+        return source
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    facts = [(str(path.relative_to(folder)), path.stat().st_size) for path in files]
+    index = folder / "model_index.json"
+    text = index.read_text("utf-8") if index.is_file() else ""
+    return hashlib.sha256(repr((facts, text)).encode()).hexdigest()[:24]
+
+
+def account(batch: Batch, event: Done | Failed, results: Results) -> None:
+    """What a job came to; one whose worker died has no row of its own yet."""
+    if isinstance(event, Failed):
+        asked = event.job.what
+        row = {name: asked[name] for name in ("key", "prompt", "seed")}
+        results.fail({**row, "call": json.dumps(asked["call"]), "error": event.error})
+        batch.failed.append((event.job.key, event.error.strip().splitlines()[-1]))
+    elif "error" in event.said:
+        batch.failed.append((event.job.key, event.said["error"]))
+    else:
+        batch.made += 1
+        batch.calls += event.said["calls"]
+
+
+class Stop:
+    """A plain flag: an Event's lock would wait for itself if a second signal came in between."""
+
+    asked = False
+
+    def is_set(self) -> bool:
+        return self.asked
+
+
+@contextmanager
+def stopping() -> Iterator[Stop]:
+    """Set by the first Ctrl-C or SIGTERM: what is begun is finished; a second one ends at once."""
+    stop, before = Stop(), {}
+
+    def on_signal(number: int, frame: Any) -> None:
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.asked = True
+
+    if threading.current_thread() is threading.main_thread():
+        before = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Bar:
+    """Samples a second, GPU-hours, and when it ends."""
+
+    def __init__(self, batch: Batch, crew: Crew, shown: bool):
+        self.batch, self.crew, self.shown = batch, crew, shown
+        self.began = time.perf_counter()
+
+    def __enter__(self) -> Bar:
+        tqdm = progress_bar("batch")
+        start = {"total": self.batch.total, "initial": self.batch.kept}
+        self.bar = tqdm(**start, unit="sample", disable=not self.shown, smoothing=0.05)
+        return self
+
+    def tick(self) -> None:
+        self.bar.update()
+        hours = self.crew.gpu_seconds / 3600
+        failed = len(self.batch.failed)
+        words = [f"{failed} failed"] if failed else []
+        words += [f"{hours:.2f} GPU-hours"] if hours else []
+        self.bar.set_postfix_str(", ".join(words))
+
+    def __exit__(self, *exception: object) -> None:
+        self.batch.seconds = time.perf_counter() - self.began
+        self.bar.close()

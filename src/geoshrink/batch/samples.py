@@ -1,0 +1,115 @@
+"""The worker of a batch: one model, one sample after another, each written before the next."""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ..compare.bench import measure
+from ..compare.inputs import Settings
+from ..compare.pipeline import Loaded, load
+from ..hosts import accelerate
+from ..hosts.recording import quiet_host
+from ..learning import Learning
+from .jobs import Fatal
+from .results import Results
+
+ERRORS = 4000  # characters of a traceback, its end
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What all samples of a batch have in common: plain data, which travels to the workers.
+
+    settings   of the model: folder or builder, size, dtype, …
+    steps      of the solver
+    options    of accelerate(); None: the plain pipeline
+    place      of the results
+    """
+
+    settings: Settings
+    steps: int
+    options: Mapping[str, Any] | None
+    place: str
+
+    def __call__(self) -> Maker:
+        """The worker: the model is loaded here."""
+        return Maker(self)
+
+
+@dataclass
+class Maker:
+    recipe: Recipe
+    loaded: Loaded = field(init=False)
+    results: Results = field(init=False)
+    options: dict[str, Any] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.options = None if self.recipe.options is None else dict(self.recipe.options)
+        if self.options is not None and self.options.get("learn") is True:
+            self.options["learn"] = Learning()  # one for all samples of this worker
+        self.results = Results(self.recipe.place)
+        self.loaded = load(self.recipe.settings)
+        if self.options is not None:
+            accelerate(self.loaded.host, **self.options).remove()  # what is wrong is wrong for all
+
+    def __call__(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """One sample and its row; a row with the error where it could not be made."""
+        row = {name: asked[name] for name in ("key", "prompt", "seed")}
+        row |= {"call": json.dumps(asked["call"]), "made": device_name()}
+        began = time.perf_counter()
+        try:
+            content, suffix, told = self.make(asked)
+        except Fatal:
+            raise
+        except Exception as error:
+            clean()
+            words = traceback.format_exc()[-ERRORS:]
+            row |= {"seconds": time.perf_counter() - began, "error": words}
+            self.results.fail(row)
+            return {"key": asked["key"], "error": f"{type(error).__name__}: {error}"}
+        row |= told
+        self.results.keep(row, content, suffix)
+        return {"key": asked["key"], "calls": told["calls"], "seconds": told["seconds"]}
+
+    def make(self, asked: Mapping[str, Any]) -> tuple[bytes, str, dict[str, Any]]:
+        ready = replace(self.loaded, call={**self.loaded.call, **asked["call"]})
+        options = self.options
+        with quiet_host(ready.host):
+            told = asked["prompt"], self.recipe.steps, asked["seed"], options
+            output, cost, _ = measure(ready, *told)
+            made = ready.show(output)
+        if not made.is_finite():
+            raise ValueError(f"the {made.noun} is empty or not finite")
+        keep: Any = getattr(made, "file", None)
+        if keep is None:
+            raise TypeError(f"a {made.noun} cannot be kept: {type(made).__name__} has no file(i)")
+        content, suffix = keep(0)
+        report = cost.reports[-1] if cost.reports else None
+        guess = None if report is None else report.estimated_db
+        return (
+            content,
+            suffix,
+            {
+                "calls": cost.calls,
+                "seconds": cost.seconds,
+                "estimated_db": guess if guess is not None and guess < float("inf") else None,
+                "report": None if report is None else str(report),
+            },
+        )
+
+
+def clean() -> None:
+    """After an error: memory that a half-made sample held goes back to the device."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def device_name() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_initialized() else "CPU"

@@ -1,0 +1,88 @@
+"""Run many prompts through a pipeline, here or on a Ray cluster; a second start does the rest."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from ..batch import run as run_batch
+from ..batch.on_ray import OnRay
+from ..compare.inputs import read_kwargs
+
+SETTINGS = ("steps", "guidance", "height", "width", "frames", "dtype", "device")
+OPTIONS = ("budget", "speedup", "target_db", "plan", "rule", "space")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", help="a folder that diffusers saved, or a builder package.module:function"
+    )
+    parser.add_argument(
+        "prompts", help="a file with a prompt on each line, JSON lines or Parquet; or an address"
+    )
+    parser.add_argument("--out", required=True, help="a folder, or an address like s3://bucket/run")
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument("--budget", type=int, help="model calls")
+    amount.add_argument("--speedup", type=float, help="or the steps divided by this")
+    amount.add_argument("--target-db", type=float, help="or the quality to reach, in dB")
+    amount.add_argument("--plan", help="or a plan file (geoshrink plan)")
+    amount.add_argument("--plain", action="store_true", help="or every step: not accelerated")
+    parser.add_argument("--learn", action="store_true", help="the first sample teaches the others")
+    parser.add_argument("--rule")
+    parser.add_argument("--space")
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0, help="of the first prompt without one")
+    parser.add_argument("--guidance", type=float, help="guidance_scale of the call")
+    parser.add_argument("--height", type=int)
+    parser.add_argument("--width", type=int)
+    parser.add_argument("--frames", type=int, help="of a video")
+    parser.add_argument("--dtype", help="bf16, fp16 or fp32; default: bf16 on a GPU")
+    parser.add_argument("--device", help="default: cuda where there is one")
+    parser.add_argument("--kwargs", default="{}", help="more arguments of the call, as JSON")
+    add_ray(parser)
+
+
+def add_ray(parser: argparse.ArgumentParser) -> None:
+    """Where it runs; shared by all commands that can run on a cluster."""
+    group = parser.add_argument_group("many machines")
+    group.add_argument("--ray", help="a cluster's address, auto, or local: one on this machine")
+    group.add_argument("--workers", type=int, help="default: as many as the cluster has room for")
+    group.add_argument("--gpus-per-worker", type=float, help="default: 1 where there are any")
+    group.add_argument("--cpus-per-worker", type=int, default=1, help="where there is no GPU")
+
+
+def engine_of(args: argparse.Namespace) -> OnRay | None:
+    if args.ray is None:
+        for name in ("workers", "gpus_per_worker"):
+            if getattr(args, name) is not None:
+                words = f"--{name.replace('_', '-')} {getattr(args, name)}"
+                raise ValueError(f"{words} is for a cluster: give --ray, too")
+        return None
+    return OnRay(args.ray, args.workers, args.gpus_per_worker, args.cpus_per_worker)
+
+
+def run(args: argparse.Namespace) -> int:
+    options: dict[str, Any] = {name: getattr(args, name) for name in OPTIONS}
+    options = {name: value for name, value in options.items() if value is not None}
+    if args.learn:
+        options["learn"] = True
+    settings = {name: getattr(args, name) for name in SETTINGS}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    batch = run_batch(
+        args.model,
+        args.prompts,
+        args.out,
+        engine=engine_of(args),
+        seed=args.seed,
+        settings={**settings, "kwargs": read_kwargs(args.kwargs)},
+        plain=args.plain,
+        **options,
+    )
+    print(f"{args.out}: {batch.line()}; results.parquet has a row for each")
+    for key, error in batch.failed[:5]:
+        print(f"failed: {key}: {error}", file=sys.stderr)
+    if batch.left:
+        print("stopped: the same command goes on", file=sys.stderr)
+        return 130
+    return 1 if batch.failed else 0
