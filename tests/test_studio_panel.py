@@ -357,3 +357,89 @@ def test_the_first_model_may_be_broken(app: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(app.studio.shelf.makers, "toy", broken)
     status = app.opened(request())[-1]
     assert "RuntimeError: no &lt;weights&gt;" in status and 'role="alert"' in status
+
+
+def select(i: int) -> Any:
+    return SimpleNamespace(index=i)
+
+
+def test_history_waits_for_a_run(app: Any):
+    """Else the cells of one run would be put under the title of another."""
+    *_, first = app.play(request(), *values(app))
+    events = app.play(request(), *values(app, seed=4))
+    said = [next(events) for _ in range(3)][-1]
+    count = len(app.controls)
+    found = app.again(request(), select(0))
+    assert "Wait until the run is done" in found[count] and found[count + 1]["__type__"] == "update"
+    *_, end = events
+    run = re.findall(r'data-run="([0-9]+)"', end[2])
+    assert run and f'data-run="{run[0]}"' not in str(first[2]) and said[0]
+    found = app.again(request(), select(0))
+    assert found[4] == 3 and "Pear, seed 3" in found[count + 1]
+    assert "It is gone" in app.again(request(), select(7))[count]
+
+
+def test_the_page_that_is_kept_is_the_one_that_is_shown(app: Any):
+    for seed in (3, 4):
+        list(app.play(request(), *values(app, seed=seed)))
+    app.again(request(), select(0))
+    text = Path(app.page(request())[0]["value"]).read_text("utf-8")
+    assert "Pear, seed 3" in text and "Pear, seed 4" not in text
+
+
+def test_the_plan_of_an_earlier_run_is_its_own(app: Any):
+    """Though the model was profiled again since."""
+    list(app.profile(request(), *values(app), 4))
+    *_, first = app.play(request(), *values(app, form="planned"))
+    list(app.profile(request(), *values(app), 6))
+    list(app.play(request(), *values(app, form="planned", seed=4)))
+    found = app.again(request(), select(0))
+    code, plan = found[-4], found[-2]
+    (file,) = re.findall(r"plan='([^']+)'", code)
+    assert plan == first[9] and Path(file).read_text("utf-8").strip() == plan
+
+
+def test_what_was_found_is_used_with_its_form(app: Any):
+    *_, end = app.sweep(request(), *values(app, form="direct"), 12)
+    assert end[2] == [end[2][0], "geoshrink"] and f"Use {end[2][0]} calls" in str(end[1])
+
+
+def test_a_sweep_of_what_is_not_finite_is_no_success(app: Any, monkeypatch: pytest.MonkeyPatch):
+    def velocity(*_: Any, **__: Any) -> Any:
+        return lambda x, sigma: x * math.nan
+
+    monkeypatch.setattr(TOY, "velocity", velocity)
+    *_, end = app.sweep(request(), *values(app, seed=77), 12)
+    assert 'role="alert"' in end[0] and "not finite" in end[0] and end[2] is None
+
+
+def test_stop_while_a_sweep_draws_ends_it(app: Any):
+    events = app.sweep(request(), *values(app, seed=78), 12)
+    for said in events:
+        if "2 of" in said[0]:
+            break
+    app.halt(request())
+    assert "Stopped" in list(events)[-1][0]
+
+
+def test_stop_when_nothing_runs_says_nothing(app: Any):
+    assert app.halt(request("nobody"))["__type__"] == "update" and "nobody" not in app.sessions
+
+
+def test_sessions_that_are_used_are_remembered(app: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("geoshrink.studio.app.SESSIONS", 3)
+    mine = app.session(request("mine"))
+    for i in range(9):
+        app.session(request(f"stranger {i}"))
+        assert app.session(request("mine")) is mine
+    assert len(app.sessions) <= 4
+
+
+@pytest.mark.parametrize(
+    "query", [{"steps": "3", "budget": "3"}, {"steps": "8", "target_db": "70"}]
+)
+def test_links_with_few_steps_set_sliders_that_can_be(app: Any, query: dict[str, str]):
+    found = app.opened(request(**query))[: len(app.controls)]
+    budget = found[[c.elem_id for c in app.controls].index("budget")]
+    assert budget["minimum"] < budget["maximum"] == int(query["steps"])
+    assert budget["minimum"] <= budget["value"] <= budget["maximum"]

@@ -61,6 +61,10 @@ class Fatal(OSError):
     """Raised by a worker where no job can go well any more: the disk is full, the model is gone."""
 
 
+class Broken(Exception):
+    """Raised by a worker that cannot go on, though another could: its device is in a bad state."""
+
+
 class Crew(Protocol):
     """Workers that are there: they do jobs until they are let go.
 
@@ -128,6 +132,8 @@ class Alone:
                 said = self.worker(job.what)
             except Fatal:
                 raise
+            except Broken as error:
+                raise Fatal(f"the worker cannot go on: {error}") from None
             except Exception:
                 yield Failed(job, traceback.format_exc())
             else:

@@ -8,6 +8,7 @@ object store.
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import threading
 import time
@@ -16,10 +17,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .jobs import TRIES, Done, Failed, Fatal, Job, Worker
+from .jobs import TRIES, Broken, Done, Failed, Fatal, Job, Worker
 
 LOCAL = "local"
 WAIT = 0.5  # seconds between two looks at who has stopped us
+NEWS = 2.0  # seconds between two looks at how large the cluster is
 STARTS = 3  # workers that may fail to start, one after the other
 logger = logging.getLogger("geoshrink")
 
@@ -102,7 +104,10 @@ class Actors:
         self.idle: list[Hand] = []
         self.tries: Counter[str] = Counter()
         self.plain = True  # no job waits for another
-        self.starts = 0  # that failed, one after the other
+        self.starts, self.proved = 0, False  # workers that died at once; whether one ever did not
+        self.asked: tuple[float, int] = (-math.inf, 0)  # when the cluster was, and its room
+        self.kind: Any = None  # the actors' class
+        self.share: float | None = None  # of a GPU that each has
         self.seconds = 0.0  # of all jobs
 
     # -- the loop
@@ -111,6 +116,7 @@ class Actors:
         """The dearest first; those that are timed last."""
         self.left = deque(sorted(jobs, key=lambda job: (job.alone, -job.cost)))
         self.open = {job.key for job in self.left}
+        self.tries.clear()  # a round may use the names of the one before
         self.plain = not any(job.after or job.unit or job.alone for job in self.left)
         resting, self.idle = self.idle, []
         for hand in resting:
@@ -120,7 +126,10 @@ class Actors:
             if self.stopped() and not self.working():
                 return
             self.check()
-            finished, _ = self.ray.wait(list(self.hands), timeout=WAIT)
+            refs = list(self.hands)
+            finished, _ = self.ray.wait(refs, timeout=WAIT)
+            if finished:  # all that have ended by now, not only the first
+                finished, _ = self.ray.wait(refs, num_returns=len(refs), timeout=0)
             for ref in finished:
                 yield from self.ended(self.hands.pop(ref), ref)
             self.hire()
@@ -153,13 +162,17 @@ class Actors:
             cause: Any = raised.cause
             if isinstance(cause, Fatal):
                 raise cause from None
+            if isinstance(cause, Broken):
+                self.ray.kill(hand.actor)
+                yield from self.lost(hand, job, str(cause))
+                return
             if job is None:
                 raise
             self.open.discard(job.key)
             yield Failed(job, str(raised))
         else:
             if job is None:
-                hand.ready, self.starts = True, 0
+                hand.ready = self.proved = True
             else:
                 self.open.discard(job.key)
                 seconds = time.perf_counter() - hand.began
@@ -170,7 +183,7 @@ class Actors:
     def lost(self, hand: Hand, job: Job | None, words: str) -> Iterator[Failed]:
         """Its actor is gone: the job goes to another, the actor is replaced by hire()."""
         logger.warning("geoshrink: a worker was lost (%s)", words)
-        if not hand.ready:
+        if not hand.ready and not self.proved:
             self.starts += 1
             if self.starts >= STARTS:
                 raise Fatal(f"{STARTS} workers died before their first job: {words}")
@@ -189,6 +202,8 @@ class Actors:
         """As many actors as there is room and work for."""
         if self.stopped():
             return
+        while self.idle and self.left:
+            self.give(self.idle.pop())
         wanted = min(self.room(), len(self.left) + self.working())
         for _ in range(wanted - len(self.hands) - len(self.idle)):
             actor = self.remote().remote(self.make, self.threads())
@@ -233,9 +248,11 @@ class Actors:
         return self.seconds * self.gpus()
 
     def gpus(self) -> float:
-        if self.engine.gpus is not None:
-            return self.engine.gpus
-        return 1.0 if self.ray.cluster_resources().get("GPU", 0) else 0.0
+        if self.share is None:
+            own = self.engine.gpus
+            any_ = bool(self.ray.cluster_resources().get("GPU", 0))
+            self.share = float(any_) if own is None else own
+        return self.share
 
     def needs(self) -> dict[str, float]:
         """An actor on a GPU holds no CPU: helpers would starve."""
@@ -251,14 +268,19 @@ class Actors:
         """How many actors the cluster can hold, those that are there included."""
         if self.engine.workers is not None:
             return self.engine.workers
-        gpus, have = self.gpus(), self.ray.cluster_resources()
-        if gpus:
-            return int(have.get("GPU", 0) / gpus + 1e-9)
-        return int(have.get("CPU", 0) // self.engine.cpus)
+        when, room = self.asked
+        if time.perf_counter() - when > NEWS:
+            gpus, have = self.gpus(), self.ray.cluster_resources()
+            free = have.get("GPU", 0) / gpus if gpus else have.get("CPU", 0) / self.engine.cpus
+            room = int(free + 1e-9)
+            self.asked = time.perf_counter(), room
+        return room
 
     def remote(self) -> Any:
-        needs: dict[str, Any] = self.needs()
-        return self.ray.remote(max_restarts=0, max_task_retries=0, **needs)(Actor)
+        if self.kind is None:
+            needs: dict[str, Any] = self.needs()
+            self.kind = self.ray.remote(max_restarts=0, max_task_retries=0, **needs)(Actor)
+        return self.kind
 
 
 def last_line(text: str) -> str:

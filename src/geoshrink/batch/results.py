@@ -6,8 +6,10 @@ A file appears whole or not at all.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -24,6 +26,8 @@ from .prompts import fsspec
 
 ROW, ERROR, TABLE = ".row.parquet", ".error.parquet", "results.parquet"
 READERS = 16  # threads that read rows
+ATTEMPTS = 4  # to write a file, in 14 seconds
+HOPELESS = {errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EDQUOT}
 PART = re.compile(r"\.([0-9a-f]{24}\.[a-z.]+|results\.parquet)\.\d+")  # see write_whole
 STALE = 600.0  # seconds that no write takes
 #: The columns of a row, and how each is kept.
@@ -99,12 +103,13 @@ class Results:
 
     # -- what is put there
 
-    def keep(self, row: Mapping[str, Any], content: bytes, suffix: str) -> None:
-        """The file of a sample, then its row; it does not count as failed any more."""
+    def keep(self, row: Mapping[str, Any], content: bytes, suffix: str, again: bool = True) -> None:
+        """The file of a sample, then its row; if it failed before (`again`), no longer."""
         name = f"{row['key']}{suffix}"
         self.write(name, content)
         self.write(f"{row['key']}{ROW}", table_bytes([{**row, "file": name}]))
-        self.remove(f"{row['key']}{ERROR}")
+        if again:
+            self.remove(f"{row['key']}{ERROR}")
 
     def fail(self, row: Mapping[str, Any]) -> None:
         """A row with its error; the next start tries it again."""
@@ -121,19 +126,27 @@ class Results:
 
     def write(self, name: str, content: bytes) -> None:
         """Whole, or not at all; what cannot be written ends the batch."""
-        try:
-            if self.remote:
-                self.fs.pipe_file(f"{self.root}/{name}", content)
-            else:
-                write_whole(Path(self.root) / name, content)
-        except OSError as error:
-            raise Fatal(f"{self.place}/{name} cannot be written: {error}") from None
+        for attempt in itertools.count(1):
+            try:
+                if self.remote:
+                    self.fs.pipe_file(f"{self.root}/{name}", content)
+                else:
+                    write_whole(Path(self.root) / name, content)
+                return
+            except OSError as error:
+                if attempt == ATTEMPTS or error.errno in HOPELESS:
+                    words = f"{self.place}/{name} cannot be written: {error}"
+                    raise Fatal(words) from None
+                time.sleep(attempt**2)
 
     def gather(self, keys: Iterable[str]) -> list[dict[str, Any]]:
         """The rows of these keys, failed ones too, as one table, results.parquet; also returned."""
         names, wanted = self.names(), list(keys)
-        done, failed = self.done(names), self.done(names, ERROR)
-        kinds = [(key, ROW if key in done else ERROR) for key in wanted if key in done | failed]
+        kinds = {
+            **dict.fromkeys(self.done(names, ERROR), ERROR),
+            **dict.fromkeys(self.done(names), ROW),
+        }
+        kinds = [(key, kinds[key]) for key in wanted if key in kinds]
         with ThreadPoolExecutor(READERS) as pool:
             rows = list(pool.map(lambda each: self.row(*each), kinds))
         self.write(TABLE, table_bytes(rows))

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..compare.inputs import Settings
 from ..compare.outcomes import progress_bar
 from .jobs import Crew, Done, Engine, Failed, Here, Job
 from .prompts import Prompt, prompt_of, read_prompts
-from .results import Results, key_of
+from .results import ERROR, Results, key_of
 from .samples import Recipe
 
 #: Settings that decide what a sample is; the others say where it is made.
@@ -96,8 +96,9 @@ def run(
     recipe = Recipe(own, steps, None if plain else check_options(options), place)
     jobs = jobs_of(recipe, wanted)
     results = Results(str(out))
-    done = results.done()
-    missing = [job for job in jobs if job.key not in done]
+    names = results.names()
+    done, failed = results.done(names), results.done(names, ERROR)
+    missing = [tried(job, failed) for job in jobs if job.key not in done]
     batch = Batch(str(out), len(jobs), kept=len(jobs) - len(missing))
     with stopping() as stop:
         crew = (engine or Here()).open(recipe, stop.is_set)
@@ -110,6 +111,11 @@ def run(
             crew.close()
     results.gather(job.key for job in jobs)
     return batch
+
+
+def tried(job: Job, failed: set[str]) -> Job:
+    """Says whether it failed before."""
+    return replace(job, what={**job.what, "again": job.key in failed})
 
 
 def wanted_of(prompts: Any, seed: int) -> list[Prompt]:

@@ -17,7 +17,7 @@ from ..compare.pipeline import Loaded, load
 from ..hosts import accelerate
 from ..hosts.recording import quiet_host
 from ..learning import Learning
-from .jobs import Fatal
+from .jobs import Broken, Fatal
 from .results import Results
 
 ERRORS = 4000  # characters of a traceback, its end
@@ -69,13 +69,15 @@ class Maker:
         except Fatal:
             raise
         except Exception as error:
+            if "CUDA error" in str(error):  # the device answers nothing more to this process
+                raise Broken(f"{type(error).__name__}: {error}") from None
             clean()
             words = traceback.format_exc()[-ERRORS:]
             row |= {"seconds": time.perf_counter() - began, "error": words}
             self.results.fail(row)
             return {"key": asked["key"], "error": f"{type(error).__name__}: {error}"}
         row |= told
-        self.results.keep(row, content, suffix)
+        self.results.keep(row, content, suffix, asked.get("again", True))
         return {"key": asked["key"], "calls": told["calls"], "seconds": told["seconds"]}
 
     def make(self, asked: Mapping[str, Any]) -> tuple[bytes, str, dict[str, Any]]:
