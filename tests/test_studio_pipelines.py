@@ -21,6 +21,7 @@ from studio import ended, entry, full, known, last, pixels, play, same
 
 pytest.importorskip("PIL")
 pytest.importorskip("diffusers")
+pytestmark = pytest.mark.slow
 MODULE = "geoshrink_studio_builders"
 BUILDERS = """
 from hosts import image, text
