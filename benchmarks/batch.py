@@ -65,8 +65,12 @@ def start(folder: Path, prompts: Path, args: argparse.Namespace, *more: str) -> 
     return subprocess.Popen(words, cwd=folder, env=env, text=True, **quiet)  # pyright: ignore
 
 
-def seconds(args: argparse.Namespace, rows: list[dict[str, Any]], on_ray: bool) -> float:
-    """From the first sample's beginning to the last row."""
+def seconds(
+    args: argparse.Namespace, rows: list[dict[str, Any]], on_ray: bool
+) -> tuple[float, float]:
+    """(from the first sample's beginning to the last row, the share of it spent in no pipeline)"""
+    from pyarrow import parquet
+
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / f"{MODULE}.py").write_text(BUILDER, "utf-8")
@@ -84,7 +88,10 @@ def seconds(args: argparse.Namespace, rows: list[dict[str, Any]], on_ray: bool) 
         begun = (folder / "begun.log").read_text("utf-8").split()
         ended = [path.stat().st_mtime for path in (folder / "out").glob("*.row.parquet")]
         assert len(begun) == len(ended) == len(rows), (len(begun), len(ended))
-        return max(ended) - min(map(float, begun))
+        whole = max(ended) - min(map(float, begun))
+        kept = (folder / "out").glob("*.row.parquet")
+        busy = sum(parquet.read_table(path)["seconds"][0].as_py() for path in kept)
+        return whole, 1 - busy / (WORKERS * whole)
 
 
 def main() -> None:
@@ -102,10 +109,13 @@ def main() -> None:
 
     rows: list[dict[str, Any]] = [{"seed": i, "label": i % 4} for i in range(args.prompts)]
     found: dict[bool, list[float]] = {True: [], False: []}
+    idle: dict[bool, list[float]] = {True: [], False: []}
     load = os.getloadavg()[0]
     for n in range(args.rounds):
         for on_ray in (True, False) if n % 2 else (False, True):
-            found[on_ray].append(seconds(args, rows, on_ray))
+            whole, share = seconds(args, rows, on_ray)
+            found[on_ray].append(whole)
+            idle[on_ray].append(share)
         print(f"round {n + 1}: Ray {found[True][-1]:.1f} s, plain {found[False][-1]:.1f} s")
     ratios = [a / b for a, b in zip(found[True], found[False])]
     rates = {on: [args.prompts / each for each in times] for on, times in found.items()}
@@ -119,13 +129,17 @@ def main() -> None:
         "",
         *(line for line in (__doc__ or "").splitlines()[4:]),
         "",
-        "| samples a second | median | smallest–largest |",
-        "|---|---|---|",
+        "| | samples a second | smallest–largest | of the workers' time outside the pipeline |",
+        "|---|---|---|---|",
         *(
             f"| {name} | {statistics.median(rates[on]):.2f} | {min(rates[on]):.2f}–"
-            f"{max(rates[on]):.2f} |"
+            f"{max(rates[on]):.2f} | {statistics.median(idle[on]):.1%} ({min(idle[on]):.1%}–"
+            f"{max(idle[on]):.1%}) |"
             for name, on in (("two actors of Ray", True), ("two plain processes", False))
         ),
+        "",
+        "Outside the pipeline: encoding and writing a sample and its row, waiting for the next "
+        "prompt, and the end, when one worker has nothing left.",
         "",
         f"Seconds of Ray over those of plain processes, in each round: "
         f"{', '.join(f'{ratio:.3f}' for ratio in ratios)}; median {statistics.median(ratios):.3f}.",
