@@ -38,7 +38,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("torchdiffeq")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("ray"),
+    pytest.mark.xdist_group("alone"),
     pytest.mark.skipif(sys.platform != "linux", reason="processes are killed by their number"),
 ]
 WORKERS = 2

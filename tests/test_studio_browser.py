@@ -18,7 +18,7 @@ from studio_pages import BROKEN, RAISES, SD, Tab, chromium, served
 pytestmark = [
     *needs_browser,
     pytest.mark.slow,
-    pytest.mark.xdist_group("studio"),
+    pytest.mark.xdist_group("alone"),
     pytest.mark.skipif(not find_spec("gradio"), reason="no gradio: pip install gradio"),
     pytest.mark.skipif(not find_spec("geoshrink_bench"), reason="no geoshrink-bench"),
     pytest.mark.skipif(not find_spec("diffusers"), reason="no diffusers"),

@@ -91,7 +91,6 @@ def test_a_motion_is_a_file_of_arrays():
     assert motion.file(1)[0] == content
 
 
-@pytest.mark.xfail(strict=True, reason="Motions.file(i) ignores lengths")
 def test_a_motion_is_kept_without_its_padding():
     motion = Motions(torch.rand(2, 6, 1, 3), [-1], lengths=[6, 4])
     with np.load(io.BytesIO(motion.file(1)[0])) as kept:

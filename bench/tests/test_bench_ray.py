@@ -16,7 +16,7 @@ from batch import QUIET, Command, Nodes, nodes, parts, until
 pytest.importorskip("ray")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("ray"),
+    pytest.mark.xdist_group("alone"),
     pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc"),
 ]
 SUITE = {

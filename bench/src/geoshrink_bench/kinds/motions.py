@@ -81,7 +81,8 @@ class Motions:
 
     def file(self, i: int) -> tuple[bytes, str]:
         """NumPy arrays: joints (frames, joints, 3), parents, names, fps."""
-        buffer, kept = io.BytesIO(), self.joints[i].numpy()
+        length = None if self.lengths is None else self.lengths[i]
+        buffer, kept = io.BytesIO(), self.joints[i][:length].numpy()
         told: dict[str, Any] = dict(parents=self.parents, names=list(self.names), fps=self.fps)
         np.savez_compressed(buffer, joints=kept, **told)
         return buffer.getvalue(), ".npz"
