@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page  # pyright: ignore[reportMissingImports]
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
@@ -26,7 +26,7 @@ needs_browser = [
 @contextmanager
 def opened(path: Path, flags: tuple[str, ...] = (), **context: Any) -> Iterator[Page]:
     """The page of a file; at the end nothing may have gone wrong in its scripts."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import sync_playwright  # pyright: ignore[reportMissingImports]
 
     context = {"viewport": {"width": 1200, "height": 900}, **context}
     with sync_playwright() as playwright:

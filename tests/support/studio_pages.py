@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 from pages import CHROMIUM, FLAGS
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page  # pyright: ignore[reportMissingImports]
 
 MODULE = "geoshrink_studio_models"
 SD, RAISES, BROKEN = (f"{MODULE}:{name}" for name in ("sd", "raises", "broken"))
@@ -83,7 +83,7 @@ def served(folder: Path, *words: str) -> Iterator[str]:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import sync_playwright  # pyright: ignore[reportMissingImports]
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
