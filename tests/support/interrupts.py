@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,3 +25,14 @@ def interrupted_after(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         torch.set_grad_enabled(True)  # an interrupt in the end of torch.no_grad() leaves it off
         signal.signal(signal.SIGALRM, before)
+        fresh_locks()
+
+
+def fresh_locks() -> None:
+    """An interrupt inside logging leaves its locks held by this thread, for ever: others that log
+    later would wait for it.
+    """
+    logging._lock = threading.RLock()  # type: ignore[attr-defined]
+    for name in (None, "geoshrink"):
+        for handler in logging.getLogger(name).handlers:
+            handler.createLock()
