@@ -80,7 +80,7 @@ def budgets(steps: int) -> list[int]:
     """From the fewest to all but a few, closer together where they are few.
 
     >>> budgets(50)
-    [4, 6, 8, 12, 16, 24, 33]
+    [4, 6, 8, 11, 16, 23, 33]
     """
     top = max(LEAST, round(2 * steps / 3))
     ratio = (top / LEAST) ** (1 / (POINTS - 1))
