@@ -16,11 +16,12 @@ import torch
 from geoshrink.batch import Done, Failed, Job, Results, drive, read_prompts
 from geoshrink.batch.jobs import Broken, Fatal, Here
 from geoshrink.batch.prompts import Prompt
-from geoshrink.batch.results import COLUMNS, ERROR, ROW, TABLE, key_of, table_bytes
+from geoshrink.batch.results import COLUMNS, ERROR, ROW, TABLE, table_bytes
 from geoshrink.batch.running import check_options, jobs_of, model_of
 from geoshrink.batch.samples import Recipe
 from geoshrink.batch.spread import parts_of
 from geoshrink.compare import Pictures, Settings
+from geoshrink.files import digest
 
 pytest.importorskip("fsspec")
 pytest.importorskip("pyarrow")
@@ -377,8 +378,8 @@ def test_a_file_is_no_place(tmp_path: Path):
 
 
 def test_the_same_object_has_one_key():
-    assert key_of({"a": 1, "b": [2, None]}) == key_of({"b": (2, None), "a": 1})
-    assert key_of({"a": [1, 2]}) != key_of({"a": [2, 1]}) != key_of({"a": "1"})
+    assert digest({"a": 1, "b": [2, None]}) == digest({"b": (2, None), "a": 1})
+    assert digest({"a": [1, 2]}) != digest({"a": [2, 1]}) != digest({"a": "1"})
 
 
 # -- jobs in this process

@@ -1,9 +1,14 @@
-"""The one way in which geoshrink writes a file that somebody may read again."""
+"""The one way in which geoshrink writes a file that somebody may read again, and what tells
+contents apart.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 
 def write_whole(file: str | Path, content: str | bytes) -> Path:
@@ -26,3 +31,23 @@ def write_whole(file: str | Path, content: str | bytes) -> Path:
     finally:
         part.unlink(missing_ok=True)
     return place
+
+
+def digest(value: Any) -> str:
+    """Of plain data: the same for the same content, in whatever order.
+
+    >>> digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
+    True
+    """
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_of_folder(folder: Path) -> str:
+    """Of a checkpoint: the contents of its JSON files, the names and sizes of all others."""
+    found = []
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        small = path.suffix == ".json"
+        content = path.read_text(encoding="utf-8") if small else str(path.stat().st_size)
+        found.append([path.relative_to(folder).as_posix(), content])
+    return digest(found)

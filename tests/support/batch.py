@@ -101,7 +101,7 @@ def built():
         slow_down(Results)
     toy = Toy()
 
-    def call(prompt=None, steps=20, seed=0, gain=1.0, size=8):
+    def call(prompt=None, steps=20, seed=0, gain=1.0, size=8, count=1, height=None, width=None):
         note("calls.log", prompt)
         words, *orders = (prompt or "").split("; ")
         for order in orders:
@@ -112,7 +112,8 @@ def built():
         value = toy.sample(mix, noise, steps)
         if "nan" in orders:
             value = value * float("nan")
-        return Pictures(value.sigmoid()[None, None], moving="film" in orders)
+        values = value.sigmoid()[None, None].repeat(count, 1, 1, 1, 1)
+        return Pictures(values, moving="film" in orders)
 
     return toy, call
 

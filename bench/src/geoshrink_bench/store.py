@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
+from geoshrink.files import digest as digest
 from geoshrink.files import write_whole as put
 
 
@@ -26,11 +27,6 @@ def name_of(spec: Any) -> str:
     (True, 20)
     """
     return digest(spec)[:20]
-
-
-def digest(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Store:

@@ -46,6 +46,9 @@ class OnRay:
     gpus      of each actor; may be a fraction. None: 1 where the cluster has any, else 0
     cpus      of each actor, where it has no GPU
     threads   of torch in each actor, where it has no GPU; None: as many as its CPUs
+    options   of ray.init
+
+    A cluster that this process has joined already is used, whatever the address.
     """
 
     address: str = "auto"

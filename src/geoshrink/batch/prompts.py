@@ -54,7 +54,19 @@ def prompt_of(row: Mapping[str, Any], seed: int, where: str) -> Prompt:
         raise ValueError(f"{where}: a prompt is text, got {text!r}")
     if not isinstance(own, int) or isinstance(own, bool) or own < 0:
         raise ValueError(f"{where}: a seed is a whole number from 0 on, got {own!r}")
+    for name, value in given.items():
+        if not is_plain(value):
+            raise ValueError(f"{where}: {name} is text, a number or a list of them, got {value!r}")
     return Prompt(text, own, given)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether JSON can say it: it is part of a sample's name, and goes into its row."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def json_rows(text: str) -> Iterator[Mapping[str, Any]]:
@@ -88,7 +100,8 @@ def open_file(path: str) -> bytes:
     if "://" not in path:
         with open(path, "rb") as file:
             return file.read()
-    return fsspec().open(path, "rb").open().read()
+    with fsspec().open(path, "rb") as file:
+        return file.read()
 
 
 def fsspec() -> Any:

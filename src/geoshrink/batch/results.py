@@ -7,10 +7,8 @@ A file appears whole or not at all.
 from __future__ import annotations
 
 import errno
-import hashlib
 import io
 import itertools
-import json
 import os
 import re
 import time
@@ -44,16 +42,6 @@ COLUMNS = {
     "error": "string",
     "made": "string",
 }
-
-
-def key_of(asked: Any) -> str:
-    """The hash of what was asked: the same for the same content, in whatever order.
-
-    >>> key_of({"a": 1, "b": [2]}) == key_of({"b": [2], "a": 1}), len(key_of({}))
-    (True, 24)
-    """
-    text = json.dumps(asked, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 class Results:

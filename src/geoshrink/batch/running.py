@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import signal
@@ -17,9 +16,10 @@ from typing import Any
 from .. import __version__
 from ..compare.inputs import Settings
 from ..compare.outcomes import progress_bar
+from ..files import digest, digest_of_folder
 from .jobs import Crew, Done, Engine, Failed, Here, Job
-from .prompts import Prompt, prompt_of, read_prompts
-from .results import ERROR, Results, key_of
+from .prompts import Prompt, is_plain, prompt_of, read_prompts
+from .results import ERROR, Results
 from .samples import Recipe
 
 #: Settings that decide what a sample is; the others say where it is made.
@@ -93,7 +93,8 @@ def run(
     source = str(Path(model).resolve()) if Path(model).is_dir() else model
     place = str(out) if "://" in str(out) else str(Path(out).resolve())
     own = Settings(source, texts[:1], max(5, steps), (4,), **given)
-    recipe = Recipe(own, steps, None if plain else check_options(options), place)
+    names = tuple(sorted({name for each in wanted for name in each.call}))
+    recipe = Recipe(own, steps, None if plain else check_options(options), place, names)
     jobs = jobs_of(recipe, wanted)
     results = Results(str(out))
     names = results.names()
@@ -148,41 +149,27 @@ def jobs_of(recipe: Recipe, wanted: Sequence[Prompt]) -> list[Job]:
     facts = asdict(recipe.settings)
     common = {name: facts[name] for name in ASKED} | {"steps": recipe.steps}
     common |= {"model": model_of(recipe.settings.model), "version": __version__}
-    common["options"] = None if recipe.options is None else plain_options(recipe.options)
+    options = recipe.options
+    if options is not None:
+        options = {k: v if is_plain(v) else str(v) for k, v in options.items()}
+    common["options"] = options
     jobs = {}
     for each in wanted:
         asked = {"prompt": each.text, "seed": each.seed, "call": dict(each.call)}
-        key = key_of({**common, **asked})
+        key = digest({**common, **asked})[:24]
         jobs[key] = Job(key, {"key": key, **asked}, cost_of(each.call))
     return list(jobs.values())
 
 
-def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value if is_plain(value) else str(value) for name, value in options.items()}
-
-
-def is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str, list, tuple, dict))
-
-
 def cost_of(call: Mapping[str, Any]) -> float:
     """As compared with the others of the batch: the dearest are begun first."""
-    sizes = (call.get(name) for name in ("height", "width", "num_frames", "num_inference_steps"))
+    sizes = (call.get(name) for name in ("height", "width", "num_frames"))
     return math.prod(float(size) for size in sizes if isinstance(size, (int, float)) and size > 0)
 
 
 def model_of(source: str) -> str:
-    """What tells a model from another before it is loaded: a folder's files and their sizes, a
-    builder's name.
-    """
-    folder = Path(source)
-    if not folder.is_dir():
-        return source
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    facts = [(str(path.relative_to(folder)), path.stat().st_size) for path in files]
-    index = folder / "model_index.json"
-    text = index.read_text("utf-8") if index.is_file() else ""
-    return hashlib.sha256(repr((facts, text)).encode()).hexdigest()[:24]
+    """What tells a model from another before it is loaded: its folder, or a builder's name."""
+    return digest_of_folder(Path(source)) if Path(source).is_dir() else source
 
 
 def account(batch: Batch, event: Done | Failed, results: Results) -> None:

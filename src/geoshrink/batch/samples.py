@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,12 +31,14 @@ class Recipe:
     steps      of the solver
     options    of accelerate(); None: the plain pipeline
     place      of the results
+    names      of the arguments that some prompts bring along
     """
 
     settings: Settings
     steps: int
     options: Mapping[str, Any] | None
     place: str
+    names: tuple[str, ...] = ()
 
     def __call__(self) -> Maker:
         """The worker: the model is loaded here."""
@@ -56,8 +58,9 @@ class Maker:
             self.options["learn"] = Learning()  # one for all samples of this worker
         self.results = Results(self.recipe.place)
         self.loaded = load(self.recipe.settings)
+        check_names(self.loaded, self.recipe.names)  # what is wrong is wrong for all
         if self.options is not None:
-            accelerate(self.loaded.host, **self.options).remove()  # what is wrong is wrong for all
+            accelerate(self.loaded.host, **self.options).remove()
 
     def __call__(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """One sample and its row; a row with the error where it could not be made."""
@@ -87,6 +90,8 @@ class Maker:
             told = asked["prompt"], self.recipe.steps, asked["seed"], options
             output, cost, _ = measure(ready, *told)
             made = ready.show(output)
+        if len(made) != 1:
+            raise ValueError(f"{len(made)} samples were made of one prompt: ask for one at a time")
         if not made.is_finite():
             raise ValueError(f"the {made.noun} is empty or not finite")
         keep: Any = getattr(made, "file", None)
@@ -105,6 +110,16 @@ class Maker:
                 "report": None if report is None else str(report),
             },
         )
+
+
+def check_names(loaded: Loaded, names: Sequence[str]) -> None:
+    """Columns beside prompt and seed that the model's call cannot take."""
+    takes = loaded.way.takes(loaded.host)
+    for name in names:
+        if name not in takes:
+            raise ValueError(f"the prompts have a column {name!r}: {loaded.kind} takes none such")
+        if name in loaded.way.sets:
+            raise ValueError(f"the prompts have a column {name!r}: batch sets that itself")
 
 
 def clean() -> None:

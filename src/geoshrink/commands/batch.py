@@ -7,10 +7,10 @@ import sys
 from typing import Any
 
 from ..batch import run as run_batch
-from ..batch.on_ray import OnRay
 from ..compare.inputs import read_kwargs
+from .arguments import PIPELINE, add_pipeline, add_ray, engine_of
 
-SETTINGS = ("steps", "guidance", "height", "width", "frames", "dtype", "device")
+SETTINGS = ("steps", "guidance", *PIPELINE)
 OPTIONS = ("budget", "speedup", "target_db", "plan", "rule", "space")
 
 
@@ -34,32 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0, help="of the first prompt without one")
     parser.add_argument("--guidance", type=float, help="guidance_scale of the call")
-    parser.add_argument("--height", type=int)
-    parser.add_argument("--width", type=int)
-    parser.add_argument("--frames", type=int, help="of a video")
-    parser.add_argument("--dtype", help="bf16, fp16 or fp32; default: bf16 on a GPU")
-    parser.add_argument("--device", help="default: cuda where there is one")
-    parser.add_argument("--kwargs", default="{}", help="more arguments of the call, as JSON")
+    add_pipeline(parser)
     add_ray(parser)
-
-
-def add_ray(parser: argparse.ArgumentParser) -> None:
-    """Where it runs; shared by all commands that can run on a cluster."""
-    group = parser.add_argument_group("many machines")
-    group.add_argument("--ray", help="a cluster's address, auto, or local: one on this machine")
-    group.add_argument("--workers", type=int, help="default: as many as the cluster has room for")
-    group.add_argument("--gpus-per-worker", type=float, help="default: 1 where there are any")
-    group.add_argument("--cpus-per-worker", type=int, default=1, help="where there is no GPU")
-
-
-def engine_of(args: argparse.Namespace) -> OnRay | None:
-    if args.ray is None:
-        for name in ("workers", "gpus_per_worker"):
-            if getattr(args, name) is not None:
-                words = f"--{name.replace('_', '-')} {getattr(args, name)}"
-                raise ValueError(f"{words} is for a cluster: give --ray, too")
-        return None
-    return OnRay(args.ray, args.workers, args.gpus_per_worker, args.cpus_per_worker)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..compare.bench import run_compare
 from ..compare.inputs import Settings, read_kwargs, read_prompts
+from .arguments import add_pipeline
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,12 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--guidance", type=float, help="guidance_scale of the call")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--height", type=int)
-    parser.add_argument("--width", type=int)
-    parser.add_argument("--frames", type=int, help="of a video")
-    parser.add_argument("--dtype", help="bf16, fp16 or fp32; default: bf16 on a GPU")
-    parser.add_argument("--device", help="default: cuda where there is one")
-    parser.add_argument("--kwargs", default="{}", help="more arguments of the call, as JSON")
+    add_pipeline(parser)
 
 
 def run(args: argparse.Namespace) -> int:

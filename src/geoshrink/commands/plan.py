@@ -26,7 +26,7 @@ from ..hosts.recording import Calls, check_call
 from ..planning import Profile
 from ..planning.runs import check_target
 from ..planning.tournament import Source
-from .batch import add_ray, engine_of
+from .arguments import add_ray, engine_of
 
 MODELS = "geoshrink.models"
 SAMPLES = 16  # of a pipeline without prompts

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..compare.inputs import Settings, check_device, read_kwargs
 from ..studio.shelf import Shelf
 from ..studio.studio import Studio
+from .arguments import PIPELINE, add_pipeline
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,12 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
     parser.add_argument("--share", action="store_true", help="by gradio's tunnel: a public address")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
-    parser.add_argument("--height", type=int)
-    parser.add_argument("--width", type=int)
-    parser.add_argument("--frames", type=int, help="of a video")
-    parser.add_argument("--dtype", help="bf16, fp16 or fp32; default: bf16 on a GPU")
-    parser.add_argument("--device", help="default: cuda where there is one")
-    parser.add_argument("--kwargs", default="{}", help="more arguments of a call, as JSON")
+    add_pipeline(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,8 +43,7 @@ def run(args: argparse.Namespace) -> int:
         raise ImportError(
             f"the studio needs {error.name}: pip install 'geoshrink[studio]'"
         ) from None
-    names = ("height", "width", "frames", "dtype", "device")
-    given = {name: getattr(args, name) for name in names}
+    given = {name: getattr(args, name) for name in PIPELINE}
     settings = Settings("", kwargs=read_kwargs(args.kwargs), **given)
     studio = Studio(Shelf(args.model, args.folder, settings), args.out)
     serve(App(studio), args.host, args.port, args.share, not args.no_browser)

@@ -56,13 +56,16 @@ def fresh(*parts: str, **attributes: str | None) -> Markup:
 
 def slider(title: str, entries: Sequence[Entry], right: str, run: str = "") -> Markup:
     """The full run, which comes first, against one of the others; `run` tells it from others."""
+    return fresh(Markup(compared(title, entries, right).html()), data_run=run)
+
+
+def compared(title: str, entries: Sequence[Entry], right: str) -> Comparison:
     labels = [entry.label for entry in entries]
     media = {(title, entry.label): entry.medium for entry in entries}
     words = {(title, entry.label): entry.words for entry in entries}
     start = labels[0], right
     caption = "Drag to wipe; the keys ← and → do it too, x exchanges the sides."
-    shown = Comparison(title, [title], labels, media, caption, scores=words, start=start)
-    return fresh(Markup(shown.html()), data_run=run)
+    return Comparison(title, [title], labels, media, caption, scores=words, start=start)
 
 
 def cells(entries: Sequence[tuple[int, Entry]], link: str | None = None, run: str = "") -> Markup:
@@ -270,10 +273,7 @@ def cheapest(found: Sequence[tuple[Setting, float]], asked: float) -> int | None
 
 def page_of(title: str, entries: Sequence[Entry], table: Table, code: str) -> Page:
     """One file that shows the same without the studio."""
-    labels = [entry.label for entry in entries]
-    media = {(title, entry.label): entry.medium for entry in entries}
-    words = {(title, entry.label): entry.words for entry in entries}
-    look = Comparison(title, [title], labels, media, scores=words, start=(labels[0], labels[-1]))
+    look = compared(title, entries, entries[-1].label)
     sections: list[Section] = [look, replace(table, command=code)]
     return Page("geoshrink studio", title, sections)
 

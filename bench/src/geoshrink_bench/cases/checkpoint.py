@@ -23,6 +23,7 @@ from torch import nn
 
 from geoshrink import __version__
 from geoshrink.compare.inputs import DTYPES, check_device
+from geoshrink.files import digest_of_folder
 from geoshrink.grid import Grid
 from geoshrink.hosts import Handle, accelerate
 
@@ -39,7 +40,7 @@ from ..runner import Lab, Spec, device_name
 from ..samples import Sample
 from ..schema import one_of
 from ..score import IDENTICAL
-from ..store import Store, digest, name_of
+from ..store import Store, name_of
 from ..words import Row
 from .checkpoint_suite import FULL, Cells, CheckpointSuite, sample_path
 
@@ -182,7 +183,7 @@ class Checkpoint(Lab):
         own = (suite.dtype or "bf16") if self.device.startswith("cuda") else "fp32"
         self.dtype = self.host.precision or dtype or own
         made = dict(dtype=self.dtype, on=device_name(self.device), version=__version__)
-        made["weights"] = fingerprint(self.checkpoint)
+        made["weights"] = digest_of_folder(self.checkpoint)[:20]
         self.cells = Cells(suite, chosen, made)
         self.spare = spare(everything, chosen, TRAINING_PROMPTS)
         self.tools = Tools(clip, clap, self.device)
@@ -320,13 +321,3 @@ def checked(name: str, value: float) -> float:
     if math.isnan(value):
         raise ValueError(f"{name} is no number")
     return IDENTICAL if value == math.inf else value
-
-
-def fingerprint(folder: Path) -> str:
-    """Of a checkpoint: the contents of its JSON files, the names and sizes of all others."""
-    found = []
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        small = path.suffix == ".json"
-        content = path.read_text(encoding="utf-8") if small else str(path.stat().st_size)
-        found.append([path.relative_to(folder).as_posix(), content])
-    return digest(found)[:20]

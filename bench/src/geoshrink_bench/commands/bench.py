@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from geoshrink.commands.batch import add_ray, engine_of
+from geoshrink.commands.arguments import add_ray, engine_of
 from geoshrink.compare import read_kwargs
 
 from .. import command
