@@ -2,7 +2,7 @@
 # make studio: the same model on a page to play with, in your browser.
 # Each works from a fresh clone with only Python (3.10 or newer) and make; a second call installs nothing.
 .DEFAULT_GOAL := help
-.PHONY: help demo studio test test-all test-matrix lint clean
+.PHONY: help demo studio test test-all test-engines test-newest test-matrix lint clean
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -21,6 +21,17 @@ test: lint
 
 test-all: .venv/extra.done .comfyui/server.done
 	$(BIN)/pytest -n 2 --dist loadgroup -m "slow or extra"
+	$(MAKE) test-engines
+
+# Serving engines' own classes, in a Python of their own; test-newest takes the newest versions of them.
+ENGINES ?= .engines
+test-engines: $(ENGINES)/engines.done
+	$(ENGINES)/venv/bin/python -m pytest -o addopts=-q -W ignore -rs engines/tests
+
+test-newest: .venv/test.done
+	$(BIN)/python scripts/engines.py .engines/newest --newest
+	touch .engines/newest/engines.done
+	$(MAKE) test-engines ENGINES=.engines/newest
 
 # Every family, condition and sampler in a ComfyUI of yours: make test-matrix COMFYUI=/path/to/ComfyUI
 COMFYUI ?= .comfyui/server
@@ -67,5 +78,11 @@ lint: .venv/test.done
 	$(BIN)/python scripts/comfyui_server.py .comfyui
 	touch $@
 
+# Engines from PyPI without what they require, for tests only.
+$(ENGINES)/engines.done: .venv/test.done scripts/engines.py
+	@echo "installing serving engines into $(ENGINES) (once) ..."
+	$(BIN)/python scripts/engines.py $(ENGINES)
+	touch $@
+
 clean:
-	rm -rf .venv .comfyui demo build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .comfyui .engines demo build dist .pytest_cache .ruff_cache .hypothesis

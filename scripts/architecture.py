@@ -37,7 +37,8 @@ anchor, with which anchors the run goes on.
 `comfyui/` is the node pack for ComfyUI, with a pyproject of its own for the registry; it knows the
 public names of `geoshrink` and its solvers' responses.
 
-Beside them: `tests/`, `bench/tests/`, `comfyui/tests/` (support/ has what tests share: an oracle,
+Beside them: `tests/`, `bench/tests/`, `comfyui/tests/`, `engines/tests/` (the classes of serving
+engines, in a Python of their own; support/ has what tests share: an oracle,
 an independent float64 reimplementation of the paper, toys, tiny pipelines), `benchmarks/` (scripts
 and the results they wrote), `zoo/` (weights and cards of the models that are not inside the
 package), `scripts/`. This page is made by `python scripts/architecture.py`.

@@ -138,6 +138,17 @@ def uncorrected(options: dict[str, Any]) -> dict[str, Any]:
     return options if given else {**options, "correct": False}
 
 
+def plan_without(
+    plan: Plan, options: dict[str, Any], scheduler: Any, blocks: Blocks | None, why: str
+) -> Plan | None:
+    """The plan that does not correct its cells; None where somebody asked for it."""
+    given = uncorrected(options)
+    if given is options:
+        return None
+    plain, _ = plan_of(plan.grid, given, None, scheduler, blocks)
+    return replace(plain, mesh=f"{plain.mesh} ({why})")
+
+
 def wants_correction(options: dict[str, Any]) -> bool:
     """Whether cells are to be corrected, where that can be done."""
     if "plan" in options:

@@ -140,7 +140,9 @@ def told(report: Report | None, why: str = "") -> dict[str, Any]:
     """
     reasons = [why] if why else []
     if report is None:
-        return {"calls": None, "steps": None, "exact": True, "reasons": reasons}
+        numbers = dict.fromkeys(("calls", "steps", "forwards"))
+        known = {"exact": True, "estimated_db": None, "doubtful": False, "reasons": reasons}
+        return {**numbers, **known}
     db = report.estimated_db
     reasons += [f"stage {n}: {reason}" for n, reason in report.reasons]
     return {
@@ -151,4 +153,23 @@ def told(report: Report | None, why: str = "") -> dict[str, Any]:
         "estimated_db": round(db, 1) if db is not None and math.isfinite(db) else None,
         "doubtful": report.doubtful,
         "reasons": reasons[:REASONS],
+    }
+
+
+def joined(before: dict[str, Any] | None, after: dict[str, Any]) -> dict[str, Any]:
+    """What is told of two runs of one request: calls add up, the worse estimate counts."""
+    if before is None:
+        return after
+    both = before, after
+    found: dict[str, Any] = {}
+    for name in ("calls", "steps", "forwards"):
+        numbers = [one[name] for one in both if one.get(name) is not None]
+        found[name] = sum(numbers) if numbers else None
+    known = [one["estimated_db"] for one in both if one.get("estimated_db") is not None]
+    return {
+        **found,
+        "exact": all(one["exact"] for one in both),
+        "estimated_db": min(known) if known else None,
+        "doubtful": any(one.get("doubtful") for one in both),
+        "reasons": [*before["reasons"], *after["reasons"]][:REASONS],
     }
