@@ -12,7 +12,11 @@ import pytest
 import torch
 from hypothesis import settings
 
-collect_ignore_glob = ["tests/support/*", "bench/tests/support/*"]  # builders, not tests
+collect_ignore_glob = [
+    "tests/support/*",
+    "bench/tests/support/*",
+    "engines/tests/support/*",
+]  # builders, not tests
 
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("wild", deadline=None)

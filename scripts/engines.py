@@ -23,6 +23,10 @@ ENGINES = {
             "python-dateutil", "pyzmq", "setproctitle", "triton",
         ),
     ),
+    "vllm-omni": (
+        ("vllm-omni==0.30.0",),
+        ("msgspec", "omegaconf", "prettytable", "prometheus_client", "pyzmq"),
+    ),
 }  # fmt: skip
 
 

@@ -30,11 +30,11 @@ from .correcting import Correcting
 from .handle import tell
 from .hooks import Hooks
 from .memory import Memory
-from .options import fault, plan_of, uncorrected, warn
+from .options import fault, plan_of, plan_without, warn
 from .scheduling import read_ahead
 from .seats import seat_of, words_of
 from .signatures import hollow, shapes
-from .stack import running, stack, variables_of
+from .stack import running, stack
 from .steering import Steering
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ class Loop:
         self.ordinal = 0  # step calls in this stage
         self.calls: list[tuple] = []  # denoiser calls in this stage
         self.exact_calls: list[tuple] | None = None
-        self.forwards = 0  # denoiser calls that were really made
+        self.forwards = 0  # denoiser calls that were really made; one within another counts as one
+        self.within = False  # one of them runs now
         self.callers: set[CodeType | None] = set()
         self.stand_ins: dict[tuple, Any] = {}
         self.runs: dict[tuple[int, int], Run] = {}
@@ -119,8 +120,7 @@ class Loop:
     def evaluate(self, module: nn.Module, call: Callable, args: tuple, kwargs: dict) -> Any:
         if self.stepped:
             self.open_round()
-        named = {name: value for name, value in kwargs.items() if not name.startswith("timestep")}
-        key = (id(module), len(self.calls), shapes((args, named), dtypes=False))
+        key = (id(module), len(self.calls), self.seam.signature(args, kwargs))
         self.calls.append(key)
         if self.undecided:
             self.skipping, self.undecided = self.decide(key), False
@@ -138,14 +138,23 @@ class Loop:
             return self.stand_ins[key]
         if not self.skipping:
             self.remember_frames()
-        self.forwards += 1
-        output = call(*args, **kwargs)
+        self.within = True
+        try:
+            output = self.forward(call, args, kwargs)
+        finally:
+            self.within = False
         if self.exact_calls is None and len(self.calls) == 1:
             check_hooks(self.denoisers)
         if self.skipping:
             self.note("a denoiser call that no exact stage had made: it was run")
         else:
             self.stand_ins[key] = hollow(output)
+        return output
+
+    def forward(self, call: Callable, args: tuple, kwargs: dict) -> Any:
+        before = self.forwards
+        output = call(*args, **kwargs)
+        self.forwards = max(self.forwards, before + 1)
         return output
 
     def open_round(self) -> None:
@@ -364,7 +373,7 @@ class Loop:
         if self.order > 1:
             self.note(f"nothing is learned: {name} takes two outputs a stage")
             return None
-        known = variables_of(host, self.seam.reader.method) if self.counted else {}
+        known = self.seam.variables(host) if self.counted else {}
         words = words_of(known, vars(host))
         return seat_of(self.seam.options, self.denoisers, f"{name}, {words}")
 
@@ -391,12 +400,8 @@ class Loop:
 
     def plan_without(self, run: Run, scheduler: Any, why: str) -> Plan | None:
         """The plan that does not correct its cells; None where somebody asked for it."""
-        options = uncorrected(self.seam.options)
-        if options is self.seam.options:
-            return None
         blocks = self.seam.reader.blocks_of(scheduler)
-        plan, _ = plan_of(run.plan.grid, options, None, scheduler, blocks)
-        return replace(plan, mesh=f"{plan.mesh} ({why})")
+        return plan_without(run.plan, self.seam.options, scheduler, blocks, why)
 
     def follow(self, grid: Grid, scheduler: Any) -> Plan:
         assert self.plan is not None

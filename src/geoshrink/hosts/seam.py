@@ -13,7 +13,8 @@ import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from torch import nn
@@ -28,7 +29,8 @@ from .handle import KEPT
 from .hooks import LOCK, Hooks, entrance, hook_of
 from .loop import Loop
 from .scheduling import check_step
-from .stack import caller, running
+from .signatures import shapes
+from .stack import caller, running, variables_of
 
 logger = logging.getLogger("geoshrink")
 
@@ -49,9 +51,18 @@ class Reader(Protocol):
     ) -> tuple[Grid, str | None]: ...
 
 
+class Asked:
+    """What the runs of a thread were asked for, and their reports; without options: exact runs."""
+
+    def __init__(self, options: dict[str, Any] | None):
+        self.options = options
+        self.reports: list[Report] = []
+
+
 class Here(threading.local):
     """What one thread does."""
 
+    asked: Asked | None = None
     loop: Loop | None = None
     bar: Any = None
     inside = False  # the host's own method is on the stack
@@ -75,7 +86,7 @@ class Seam:
         self.schedulers = list(schedulers)
         self.own = same(self.schedulers, reader.find_schedulers(host))  # not named by the user
         self.attached = list(denoisers)  # a run may go over some of them only, or over later ones
-        self.reader, self.options, self.find = reader, options, find
+        self.reader, self.usual, self.find = reader, options, find
         self.here, self.live = Here(), []
         self.removed = False
         self.warned = False  # of a doubtful run
@@ -101,6 +112,29 @@ class Seam:
         except BaseException:
             self.remove()
             raise
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of this thread's runs."""
+        asked = self.here.asked
+        return self.usual if asked is None or asked.options is None else asked.options
+
+    @property
+    def idle(self) -> bool:
+        """Whether this thread's runs are to be left alone."""
+        return self.removed or (self.here.asked is not None and self.here.asked.options is None)
+
+    @contextmanager
+    def asking(self, options: dict[str, Any] | None) -> Iterator[list[Report]]:
+        """Runs of this thread that begin in here have these options, None: are left alone. Their
+        reports come into the list.
+        """
+        asked, outer = Asked(options), self.here.asked
+        try:
+            self.here.asked = asked
+            yield asked.reports
+        finally:
+            self.here.asked = outer
 
     def others(self) -> list[Seam]:
         """The seams that the host and its schedulers are under."""
@@ -151,7 +185,7 @@ class Seam:
 
     def on_run(self, host: Any, call: Callable, args: tuple, kwargs: dict) -> Any:
         """The host's method that loops. Whatever was begun in it ends with it."""
-        if self.removed or host is not self.host():
+        if self.idle or host is not self.host():
             return call(*args, **kwargs)
         here = self.here
         if self.loop is not None and not self.loop.on_stack():
@@ -208,14 +242,19 @@ class Seam:
         names = " and ".join(type(scheduler).__name__ for scheduler in self.schedulers)
         reason = f"the run was not accelerated: {reason or f'{names} was not stepped'}"
         logger.warning("geoshrink: %s", reason)
-        self.finished.append(Report("none", 0, (), (), (), ((0, reason),), 0, None, 0.0))
+        self.keep(Report("none", 0, (), (), (), ((0, reason),), 0, None, 0.0))
+
+    def keep(self, report: Report) -> None:
+        self.finished.append(report)
+        if self.here.asked is not None:
+            self.here.asked.reports.append(report)
 
     def on_set_timesteps(
         self, scheduler: Any, original: Callable, args: tuple, kwargs: dict
     ) -> Any:
         result = original(*args, **kwargs)
         host = self.running()
-        if self.removed or not self.claims(host, scheduler):
+        if self.idle or not self.claims(host, scheduler):
             return result  # somebody else's loop over our scheduler, or over a copy of it
         if self.loop is None or self.loop.rounds:
             self.begin(host)
@@ -240,6 +279,8 @@ class Seam:
         loop = self.loop
         if loop is None:
             return call(*args, **kwargs)
+        if loop.within:  # a denoiser that is called by another
+            return loop.forward(call, args, kwargs)
         if not self.mine(loop) or not loop.expects(caller()):
             if not loop.on_stack():
                 self.close(loop)  # it was left
@@ -320,11 +361,24 @@ class Seam:
         try:
             with LOCK:
                 self.here.loop, self.live = loop, [*self.live, loop]
-            for module in denoisers:
-                loop.hooks.place(module, entrance(module), self.on_denoiser)
+            for each, name in self.entrances(owner, denoisers):
+                loop.hooks.place(each, name, self.on_denoiser)
         except BaseException:
             self.end(loop)
             raise
+
+    def entrances(self, host: Any, denoisers: Sequence[nn.Module]) -> list[tuple[Any, str]]:
+        """(object, method) of every way to a denoiser. One may lead into another."""
+        return [(module, entrance(module)) for module in denoisers]
+
+    def signature(self, args: tuple, kwargs: dict) -> Hashable:
+        """What is the same in the arguments of a denoiser's calls in all stages of a regime."""
+        named = {name: value for name, value in kwargs.items() if not name.startswith("timestep")}
+        return shapes((args, named), dtypes=False)
+
+    def variables(self, host: Any) -> dict[str, Any]:
+        """Those of the host's method that loops, by which settings are told apart."""
+        return variables_of(host, self.reader.method)
 
     def close(self, loop: Loop) -> None:
         """Keeps the report of a loop that has ended, and lets everything else of it go."""
@@ -332,10 +386,14 @@ class Seam:
             if loop.finished:
                 loop.tell()
             report = loop.report()
-            if report is not None:
-                self.plan = loop.plan
+            if report is None:
+                return
+            self.plan = loop.plan
+            if loop.thread is threading.current_thread():
+                self.keep(report)
+            else:
                 self.finished.append(report)
-                self.here.made += 1
+            self.here.made += 1
         finally:
             self.end(loop)
 
