@@ -112,6 +112,26 @@ def test_requests_cannot_fill_the_memory():
     assert len(policy.known) == KEPT
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "x" * 10_000,
+        '{"budget": ' + "[" * 900 + "]" * 900 + "}",
+        '{"budget": ' + "[" * 100_000,
+        {"budget": "9" * 60_000},
+        {"budget": 10**400},
+        {"speedup": 1e308},
+        {"speedup": math.inf},
+        "budget=1\r\nset-cookie: a=b",
+    ],
+)
+def test_what_is_hostile_is_short_and_exact(asked: Any):
+    options, why = Policy("speedup=3").options(asked)
+    line = json.dumps(told(None, why))
+    assert len(line) < 1000 and "\n" not in line and "\r" not in line
+    assert options is None or asked == {"speedup": 1e308} or asked == {"budget": 10**400}
+
+
 def test_what_is_told_is_json():
     x = torch.randn(2, 3, generator=torch.Generator().manual_seed(0))
     _, report = sample(lambda x, s: torch.sin(3 * x), x, SIGMAS, 6, with_report=True)

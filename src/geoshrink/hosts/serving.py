@@ -28,7 +28,8 @@ ASKED = (EXACT, *COUNTED, "most", "judge")
 #: What gives way to a request that says how many calls it wants.
 REPLACED = (*COUNTED, "most", "judge", "plan", "anchors", "coefficients")
 KEPT = 256  # kinds of requests whose options are remembered
-REASONS = 8  # that a request is told
+REASONS, LETTERS = 8, 300  # that a request is told
+LONGEST = 2000  # letters of what a request may ask
 
 
 def read(given: Any) -> dict[str, Any]:
@@ -43,10 +44,12 @@ def read(given: Any) -> dict[str, Any]:
         return {str(name): value for name, value in given.items()}
     if not isinstance(given, str):
         raise ValueError(f"expected words like speedup=3, or JSON, got {given!r}")
+    if len(given) > LONGEST:
+        raise ValueError(f"{len(given)} letters are too many: {given[:20]!r} …")
     if given.lstrip().startswith("{"):
         try:
             return read(json.loads(given))
-        except json.JSONDecodeError as error:
+        except (RecursionError, ValueError) as error:
             raise ValueError(f"not valid JSON ({error}): {given!r}") from None
     return dict(read_word(word, given) for word in given.split(","))
 
@@ -96,7 +99,9 @@ class Policy:
         try:
             asked = read(asked)
             name = json.dumps(asked, sort_keys=True)
-        except (TypeError, ValueError) as error:
+            if len(name) > LONGEST:
+                raise ValueError(f"{len(name)} letters are too many: {name[:20]!r} …")
+        except (RecursionError, TypeError, ValueError) as error:
             return None, f"{KEY}: {error}"
         with self.lock:
             if name in self.known:
@@ -104,7 +109,7 @@ class Policy:
                 return self.known[name]
         try:
             found = self.merged(asked), ""
-        except (TypeError, ValueError) as error:
+        except (ArithmeticError, TypeError, ValueError) as error:
             found = None, f"{KEY}: {error}"
         with self.lock:
             self.known[name] = found
@@ -138,13 +143,13 @@ def told(report: Report | None, why: str = "") -> dict[str, Any]:
     doubtful      it is not to be trusted: fewer steps might do as well
     reasons       what was not as planned
     """
-    reasons = [why] if why else []
+    reasons = [short(why)] if why else []
     if report is None:
         numbers = dict.fromkeys(("calls", "steps", "forwards"))
         known = {"exact": True, "estimated_db": None, "doubtful": False, "reasons": reasons}
         return {**numbers, **known}
     db = report.estimated_db
-    reasons += [f"stage {n}: {reason}" for n, reason in report.reasons]
+    reasons += [short(f"stage {n}: {reason}") for n, reason in report.reasons]
     return {
         "calls": report.evaluations,
         "steps": report.steps,
@@ -154,6 +159,11 @@ def told(report: Report | None, why: str = "") -> dict[str, Any]:
         "doubtful": report.doubtful,
         "reasons": reasons[:REASONS],
     }
+
+
+def short(words: str) -> str:
+    """So that it fits into a header, with what a request has said in it."""
+    return words if len(words) <= LETTERS else f"{words[:LETTERS]} …"
 
 
 def joined(before: dict[str, Any] | None, after: dict[str, Any]) -> dict[str, Any]:
