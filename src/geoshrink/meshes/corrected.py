@@ -12,7 +12,7 @@ but keeps the anchors from crowding where only the first believes that they are 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -53,12 +53,14 @@ def mesh(
     return cheapest(lambda k: by_noise(k) + weight * by_stage(k), allowed, budget)
 
 
+@lru_cache(maxsize=4)
 def beliefs(
     tau: tuple[float, ...], allowed: tuple[int, ...], share: float, starts: tuple[int, ...]
 ) -> tuple[Costs, Costs]:
     """What cells cost if outputs are curved evenly in y, and evenly over the stages."""
     stages = Belief(np.linspace(0, 1, len(tau)), np.ones(len(tau)), FIRST)
-    by_noise, by_stage = (b.costs(allowed, starts, share) for b in (believed(tau), stages))
+    both = (believed(tau), stages)
+    by_noise, by_stage = (cache(belief.costs(allowed, starts, share)) for belief in both)
     return by_noise, by_stage
 
 

@@ -139,7 +139,7 @@ def ladder_of(plan: Plan) -> Ladder:
     return known_ladder(plan.grid, MESHES[plan.aim.mesh], most)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def known_ladder(grid: Grid, mesh: Mesh, most: int) -> Ladder:
     least = max(mesh.least, 1 + len(grid.regimes), LEAST)
     budgets = budgets_between(min(least, most), most)
@@ -147,6 +147,6 @@ def known_ladder(grid: Grid, mesh: Mesh, most: int) -> Ladder:
     return Ladder(grid, [every if b >= grid.steps else mesh.place(grid, b)[0] for b in budgets])
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def planned_ladder(grid: Grid, anchors: tuple[tuple[int, ...], ...]) -> Ladder:
     return Ladder(grid, anchors)
