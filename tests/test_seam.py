@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from geoshrink import Blocks, Grid, Handle, Plan, accelerate
-from geoshrink.report import ADVICE
+from geoshrink.report import ADVICE, ASTRAY
 from tiny_pipelines import (
     BUDGET,
     EARLY,
@@ -819,3 +819,23 @@ def test_a_cache_applied_by_hand_after_us_is_refused():
         with pytest.raises(ValueError, match="has a cache enabled"):
             call(pipe, kwargs)
         assert not intercepted(pipe)
+
+
+def test_a_skipped_output_that_is_used_by_hand_is_told():
+    class ByHand(Sampler):
+        def __call__(self) -> Tensor:
+            self.scheduler.set_timesteps(STEPS)
+            x = torch.ones(2, 4)
+            with torch.no_grad():
+                for i, t in enumerate(self.scheduler.timesteps):
+                    output = self.net(x)
+                    if i == 6:
+                        return x - output
+                    x = self.scheduler.step(output, t, x).prev_sample
+            return x
+
+    pipe = ByHand()
+    with accelerated(pipe, denoisers=[pipe.net], scheduler=pipe.scheduler, anchors=EARLY) as handle:
+        pipe()
+        report = reported(handle)
+    assert (6, ASTRAY) in report.reasons and report.doubtful

@@ -150,6 +150,7 @@ def test_a_warm_up_is_exact():
         (lambda stage, ctx, req: setattr(req.sampling_params, "cfg_gate_step", 0.5), "cfg_gate"),
         (lambda stage, ctx, req: setattr(req, "profile", True), "profiled"),
         (lambda stage, ctx, req: setattr(stage.args, "comfyui_mode", True), "ComfyUI"),
+        (lambda stage, ctx, req: setattr(req.sampling_params, "slg_layers", (1,)), "skip-layer"),
     ],
 )
 def test_what_does_not_go_together_is_exact(spoil: Any, said: str):
@@ -161,6 +162,82 @@ def test_what_does_not_go_together_is_exact(spoil: Any, said: str):
         results.append(sgl.run(stage, ctx, req))
     told = req.metrics.geoshrink  # type: ignore[attr-defined]
     assert torch.equal(*results) and told["exact"] and said in told["reasons"][0]
+    assert told["calls"] == told["steps"] == 24
+
+
+def test_the_steps_of_a_rollout_are_exact():
+    stage = sgl.Stage(sgl.Net())
+    ctx, req = sgl.request({"speedup": 3})
+    ctx.extra_step_kwargs = {
+        "transition": lambda *, model_output, sample, dt, **_: sample + dt * model_output
+    }
+    made = sgl.run(stage, ctx, req)
+    assert torch.allclose(made, plain(), atol=1e-6) and stage.transformer.calls == 48
+    assert "rollout" in req.metrics.geoshrink["reasons"][0]  # type: ignore[attr-defined]
+
+
+def test_another_guidance_is_another_regime_without_a_second_expert():
+    """The scale falls from 3 to 2 in the middle, as SGLang hands it over."""
+
+    class Falling(sgl.Stage):
+        def _select_and_manage_model(self, *, t_int, **kwargs):
+            model, _ = super()._select_and_manage_model(t_int=t_int, **kwargs)
+            return model, 3.0 if t_int > 700 else 2.0
+
+    _, told, _ = served({"budget": 8}, stage=Falling(sgl.Net()))
+    assert any("regime changed" in why for why in told["reasons"])
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "budget=" + "[" * 100_000,
+        {"speedup": 10**400},
+        {"budget": "x" * 100_000},
+        {"budget": [1] * 1000},
+        '{"a":' * 5000,
+    ],
+)
+def test_a_hostile_request_is_exact_and_told_in_short(asked: Any):
+    made, told, _ = served(asked)
+    assert torch.equal(made, plain()) and told["exact"] and len(json.dumps(told)) < 1000
+
+
+@pytest.mark.parametrize("given", ["abc", [1], 5])
+def test_fields_of_another_kind_are_no_question(given: Any):
+    stage = sgl.Stage(sgl.Net())
+    ctx, req = sgl.request()
+    req.extra["diffusers_kwargs"] = given
+    assert torch.equal(sgl.run(stage, ctx, req), plain())
+
+
+@pytest.mark.parametrize(
+    "name", ["output", "observe", "check_state", "count_regimes", "close", "give_in"]
+)
+def test_a_mistake_in_a_session_does_not_reach_the_request(
+    name: str, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise ZeroDivisionError("ours")
+
+    if name == "give_in":  # a mistake in the middle
+        plainly, seen = Session.count_regimes, []
+
+        def later(self: Any, n: int, key: Any) -> Any:
+            seen.append(n)
+            return plainly(self, n, key) if n < 10 else broken()
+
+        monkeypatch.setattr(Session, "count_regimes", later)
+    else:
+        monkeypatch.setattr(Session, name, broken)
+    made, told, stage = served({"speedup": 3})
+    full = plain()
+    assert (made - full).norm() < 0.3 * full.norm()
+    if name in ("output", "check_state", "count_regimes", "observe"):
+        assert stage.transformer.calls == 48 and torch.equal(made, full)
+        assert any("ZeroDivisionError" in why for why in told["reasons"])
+    if name == "give_in":
+        assert told["calls"] == stage.transformer.calls / 2 and not told["exact"]
 
 
 def test_two_experts_are_two_regimes():
@@ -425,6 +502,47 @@ def test_requests_at_the_same_time_get_their_own_reports(http: Any):
 
     answers = asyncio.run(all_of_them())
     assert [json.loads(a.headers["x-geoshrink"])["calls"] for a in answers] == [*range(5, 17)]
+
+
+def test_reports_of_jobs_are_not_kept_for_ever(http: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(host, "JOBS", 3)
+    plugin = next(hook.__self__ for _, hook, _ in plugins.HookRegistry._hooks[host.APP])
+    plugin.jobs.clear()
+    _, client = http
+    for _ in range(5):
+        client.post(
+            "/v1/images/generations",
+            json={"prompt": "a cat", "response_format": "b64_json"},
+            headers={"x-geoshrink": "budget=8"},
+        )
+    assert len(plugin.jobs) == 3
+
+
+def test_all_outputs_of_a_request_are_told(monkeypatch: pytest.MonkeyPatch):
+    plugin, exchange = host.Plugin(Policy()), host.Exchange()
+    reports = []
+    for _ in range(3):
+        ctx, req = sgl.request({"budget": 8})
+        sgl.run(sgl.Stage(sgl.Net()), ctx, req)
+        reports.append(req.metrics)
+    result = OutputBatch(metrics=reports[0], metrics_list=reports)
+    plugin.receive(exchange, req, result)
+    assert exchange.told is not None and exchange.told["calls"] == 24
+
+
+def test_every_request_of_a_group_is_asked():
+    plugin = host.Plugin(Policy())
+    batches = [sgl.request()[1] for _ in range(2)]
+
+    async def original(client: Any, batch: Any, **kw: Any) -> Any:
+        return [], OutputBatch()
+
+    async def ask() -> None:
+        plugin.current.set(host.Exchange("budget=8"))
+        await plugin.on_generate(original, None, batches[0], scheduler_batches=batches)
+
+    asyncio.run(ask())
+    assert [host.asked_of(batch) for batch in batches] == ["budget=8"] * 2
 
 
 # --- the server's own options

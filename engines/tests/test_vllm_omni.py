@@ -702,6 +702,54 @@ def test_a_diffusers_pipeline_in_the_adapter():
     assert type(pipe).__name__ == "StableDiffusion3Pipeline" and "step" not in vars(pipe.scheduler)
 
 
+def test_the_pipeline_in_the_adapter_is_left_alone_but_for_requests():
+    from tiny_pipelines import call, counted
+
+    served, pipe, kwargs = adapter()
+    runner = toys.runner(served)
+    calls = counted(pipe.transformer)
+    call(pipe, kwargs, STEPS)  # by somebody else
+    assert len(calls) == STEPS
+    worker = ThreadPoolExecutor(1)
+    forward = type(served).forward
+
+    def elsewhere(self: Any, *args: Any) -> Any:
+        return worker.submit(forward, self, *args).result()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(served), "forward", elsewhere)
+        calls.clear()
+        made(runner, toys.request("a", "exact", size=(16, 16)))
+    assert len(calls) == STEPS
+
+
+HOSTILE = ("budget=" + "[" * 100_000, {"speedup": 10**400}, {"budget": "x" * 100_000}, {"a": [1]})
+
+
+@pytest.mark.parametrize("asked", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_request_is_exact_and_told_in_short(asked: Any):
+    output, said = one(toys.runner(toys.Guided()), asked=asked)
+    assert torch.equal(output, full(toys.Guided)) and said["exact"] == 1
+    assert len(json.dumps(said)) < 1000
+    scheduler = RequestScheduler()
+    for backend in ("geoshrink", None):
+        scheduler.od_config = toys.config(backend)
+        scheduler._build_sampling_params_key(toys.request(asked=asked))
+
+
+def test_a_mistake_of_ours_does_not_reach_the_request(monkeypatch: pytest.MonkeyPatch):
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(plugin.Policy, "options", broken)
+    output, said = one(toys.runner(toys.Guided(), budget=8))
+    assert torch.equal(output, full(toys.Guided)) and "ZeroDivisionError" in said["reasons"][0]
+    monkeypatch.undo()
+    monkeypatch.setattr(plugin, "summary", broken)
+    _, said = one(toys.runner(toys.Guided(), budget=8))
+    assert said == {}
+
+
 # -- ranks
 
 
@@ -712,7 +760,10 @@ def test_two_ranks_of_guidance_are_alike_and_as_one():
     ranks = [subprocess.Popen([*line, str(rank)], stdout=subprocess.PIPE) for rank in (0, 1)]
     found = [json.loads(rank.communicate(timeout=150)[0].splitlines()[-1]) for rank in ranks]
     assert set(found[0]) == set(found[1]) == {"Guided", "Branches", "Held"}
-    for name, branches in {"Guided": (1, 1), "Branches": (2, 1), "Held": (1, 1)}.items():
+    for rank in found:  # a quality is for one process
+        said = rank["Held"]["told"]
+        assert said["exact"] == 1 and "decide alike" in said["reasons"][0]
+    for name, branches in {"Guided": (1, 1), "Branches": (2, 1)}.items():
         kind, options = found[0][name]["kind"], found[0][name]["options"]
         output, said = one(toys.runner(getattr(toys, kind)(), **options))
         calls = said["calls"]

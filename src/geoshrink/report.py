@@ -15,6 +15,8 @@ from .meshes import retention_floor
 from .quality.estimate import UNKNOWN, Estimate, estimate
 
 NOT_FINITE = "the model's output was not finite: its history restarts"
+ASTRAY = "the output of a skipped stage was not given to the solver: what became of it is not known"
+OVERFLOWS = "the change since the last anchor overflows: it is not kept"
 ADVICE = "fewer steps may do as well; compare them, or give it a larger budget or less guidance"
 ADVICE_BLIND = "do not trust this run; give it a mask that shows some of every sample, or none"
 
@@ -132,6 +134,10 @@ class Report:
             return f"quality unknown: {ADVICE_BLIND}"
         if self.predicted and any(why == NOT_FINITE for _, why in self.reasons):
             return "an output was not finite: look at the model before the budget"
+        if any(why == ASTRAY for _, why in self.reasons):
+            return "the host uses outputs by itself: run it without geoshrink"
+        if self.predicted and any(why == OVERFLOWS for _, why in self.reasons):
+            return "outputs are too large for the statistics: look at the model before the budget"
         return f"{self.estimate.doubt}: {ADVICE}" if self.estimate.doubt else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -202,7 +208,7 @@ def not_finite(record: Record) -> list[tuple[int, str]]:
         if not fine:
             reasons.append((stage, NOT_FINITE))
         elif before and not usable:
-            reasons.append((stage, "the change since the last anchor overflows: it is not kept"))
+            reasons.append((stage, OVERFLOWS))
         before = fine
     return reasons
 

@@ -23,7 +23,7 @@ from ..learning.learning import Seat
 from ..outputs import flatten
 from ..plan import Plan
 from ..quality.estimate import TWO_OUTPUTS
-from ..report import Report
+from ..report import ASTRAY, Report
 from ..run import Run
 from .caches import check_hooks
 from .correcting import Correcting
@@ -451,6 +451,8 @@ class Loop:
         notes = [*self.notes]
         if self.total is not None and self.rounds < self.total:
             notes.append((self.stage, "the loop has come no further"))
+        if self.skipping and not self.stepped:
+            notes.append((self.stage, ASTRAY))
         reasons = {(number.get(n, n), reason) for n, reason in notes}
         reasons |= {reason for report in reports for reason in report.reasons}
         held = sum(report.bytes_held for report in reports) + self.memory.bytes

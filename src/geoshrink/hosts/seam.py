@@ -89,6 +89,7 @@ class Seam:
         self.reader, self.usual, self.find = reader, options, find
         self.here, self.live = Here(), []
         self.removed = False
+        self.waits = False  # runs are left alone but for those that ask
         self.warned = False  # of a doubtful run
         self.finished: deque[Report] = deque(maxlen=KEPT)
         self.plan: Plan | None = None  # of the latest loop
@@ -122,7 +123,8 @@ class Seam:
     @property
     def idle(self) -> bool:
         """Whether this thread's runs are to be left alone."""
-        return self.removed or (self.here.asked is not None and self.here.asked.options is None)
+        asked = self.here.asked
+        return self.removed or (self.waits if asked is None else asked.options is None)
 
     @contextmanager
     def asking(self, options: dict[str, Any] | None) -> Iterator[list[Report]]:

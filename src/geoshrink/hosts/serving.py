@@ -25,6 +25,8 @@ VARIABLE = "GEOSHRINK"  # of the environment: the server's own options
 EXACT = "exact"
 #: What a request may say.
 ASKED = (EXACT, *COUNTED, "most", "judge")
+#: What can go wrong with what somebody has sent.
+WRONG = (ArithmeticError, RecursionError, TypeError, ValueError)
 #: What gives way to a request that says how many calls it wants.
 REPLACED = (*COUNTED, "most", "judge", "plan", "anchors", "coefficients")
 KEPT = 256  # kinds of requests whose options are remembered
@@ -101,7 +103,7 @@ class Policy:
             name = json.dumps(asked, sort_keys=True)
             if len(name) > LONGEST:
                 raise ValueError(f"{len(name)} letters are too many: {name[:20]!r} …")
-        except (RecursionError, TypeError, ValueError) as error:
+        except WRONG as error:
             return None, f"{KEY}: {error}"
         with self.lock:
             if name in self.known:
@@ -109,7 +111,7 @@ class Policy:
                 return self.known[name]
         try:
             found = self.merged(asked), ""
-        except (ArithmeticError, TypeError, ValueError) as error:
+        except WRONG as error:
             found = None, f"{KEY}: {error}"
         with self.lock:
             self.known[name] = found
@@ -118,9 +120,11 @@ class Policy:
         return found
 
     def merged(self, asked: dict[str, Any]) -> dict[str, Any] | None:
-        for word in asked:
+        for word, value in asked.items():
             if word not in ASKED:
                 raise ValueError(f"a request may say {', '.join(ASKED)}; got {word!r}")
+            if not (value is None or isinstance(value, (bool, int, float, str))):
+                raise ValueError(f"{word} is a number or a word, got {value!r}")
         asked = {word: value for word, value in asked.items() if value is not None}
         exact = asked.pop(EXACT, self.exact and not asked)
         if not isinstance(exact, bool):
@@ -133,11 +137,17 @@ class Policy:
         return check_options(None, {**own, **asked})
 
 
-def told(report: Report | None, why: str = "") -> dict[str, Any]:
+def holds_quality(options: Mapping[str, Any]) -> bool:
+    """Whether a run decides by what it measures how many calls it makes."""
+    plan = options.get("plan")
+    return "target_db" in options or (plan is not None and plan.aim is not None)
+
+
+def told(report: Report | None, why: str = "", steps: int | None = None) -> dict[str, Any]:
     """What a response says of its run, as plain JSON.
 
     calls         stages at which the model was queried: what was paid for
-    steps         stages of the solver
+    steps         stages of the solver; given where there is no report, since all were queried
     forwards      calls of the networks in them, where somebody counts
     estimated_db  about how far from the full run; None if unknown, or if nothing was predicted
     doubtful      it is not to be trusted: fewer steps might do as well
@@ -145,7 +155,7 @@ def told(report: Report | None, why: str = "") -> dict[str, Any]:
     """
     reasons = [short(why)] if why else []
     if report is None:
-        numbers = dict.fromkeys(("calls", "steps", "forwards"))
+        numbers = {"calls": steps, "steps": steps, "forwards": None}
         known = {"exact": True, "estimated_db": None, "doubtful": False, "reasons": reasons}
         return {**numbers, **known}
     db = report.estimated_db
@@ -167,19 +177,21 @@ def short(words: str) -> str:
 
 
 def joined(before: dict[str, Any] | None, after: dict[str, Any]) -> dict[str, Any]:
-    """What is told of two runs of one request: calls add up, the worse estimate counts."""
+    """What is told of two runs of one request: calls add up, the worse estimate counts; what is
+    not known of one of them is not known of both.
+    """
     if before is None:
         return after
     both = before, after
     found: dict[str, Any] = {}
     for name in ("calls", "steps", "forwards"):
-        numbers = [one[name] for one in both if one.get(name) is not None]
-        found[name] = sum(numbers) if numbers else None
-    known = [one["estimated_db"] for one in both if one.get("estimated_db") is not None]
+        numbers = [one[name] for one in both]
+        found[name] = None if None in numbers else sum(numbers)
+    known = [one["estimated_db"] for one in both if not one["exact"]]
     return {
         **found,
         "exact": all(one["exact"] for one in both),
-        "estimated_db": min(known) if known else None,
-        "doubtful": any(one.get("doubtful") for one in both),
+        "estimated_db": None if None in known or not known else min(known),
+        "doubtful": any(one["doubtful"] for one in both),
         "reasons": [*before["reasons"], *after["reasons"]][:REASONS],
     }

@@ -10,18 +10,18 @@ from __future__ import annotations
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import reduce
 from importlib import import_module
 from typing import Any
 
-from ..report import Report
 from .handle import announced
 from .hooks import Hooks
 from .registry import accelerate
 from .seats import seat_of
-from .serving import KEY, Policy, joined, told
+from .serving import KEY, Policy, holds_quality, joined, told
 from .session import Session
 
 logger = logging.getLogger("geoshrink")
@@ -78,13 +78,13 @@ class Plugin:
         options, why = self.policy.options(asked_of(batch))
         if options is None or ctx.is_warmup or batch.is_warmup:
             if why:
-                keep(batch, told(None, why))
+                keep(batch, lambda: told(None, why, len(ctx.timesteps)))
             return original(stage, ctx, batch, *args, **kw)
         with Hooks() as hooks:
             loop = Loop(stage, ctx, batch, options, hooks)
             hooks.place(stage, PREDICT, loop.on_predict)
             result = original(stage, ctx, batch, *args, **kw)
-            keep(batch, told(loop.close(), loop.why))
+            keep(batch, loop.close)
             return result
 
     def on_pipeline(self, original: Callable, stage: Any, batch: Any, *args: Any, **kw: Any):
@@ -94,15 +94,16 @@ class Plugin:
         if options is not None and not batch.is_warmup:
             try:
                 handle = accelerate(stage.diffusers_pipe, **options)
-            except (TypeError, ValueError) as error:
+            except Exception as error:  # the request is served, whatever we make of it
                 why = f"{KEY}: {error}"
         if handle is None:
             if why:
-                keep(batch, told(None, why))
+                keep(batch, lambda: told(None, why))
             return original(stage, batch, *args, **kw)
         with handle:
             result = original(stage, batch, *args, **kw)
-            keep(batch, told(handle.report))
+            for report in handle.reports:
+                keep(batch, lambda report=report: told(report))
             return result
 
     # -- where HTTP is spoken
@@ -115,7 +116,7 @@ class Plugin:
     def on_fields(self, original: Callable, request: Any, *args: Any, **kw: Any) -> Any:
         """A field `geoshrink` of a request's body, beside those that SGLang knows."""
         exchange, extra = self.current.get(), getattr(request, "model_extra", None) or {}
-        if exchange is not None and KEY in extra:
+        if exchange is not None and extra.get(KEY) is not None:
             exchange.asked = extra[KEY]
         return original(request, *args, **kw)
 
@@ -125,16 +126,26 @@ class Plugin:
             for each in kw.get("scheduler_batches") or [batch]:
                 each.extra[EXTRA] = {**(each.extra.get(EXTRA) or {}), KEY: exchange.asked}
         paths, result = await original(client, batch, **kw)
-        done = getattr(result.metrics, KEY, None)
+        try:
+            self.receive(exchange, batch, result)
+        except Exception as error:
+            logger.warning("geoshrink: a response has no report: %s", error, exc_info=True)
+        return paths, result
+
+    def receive(self, exchange: Exchange | None, batch: Any, result: Any) -> None:
+        """Reads the report that has come with a result, of all its outputs."""
+        parts = [getattr(each, KEY, None) for each in result.metrics_list or [result.metrics]]
+        found = [part for part in parts if part is not None]
+        done = reduce(joined, found) if found else None
         if done is None and self.policy.options(asked_of(batch))[0] is not None:
             done = told(None, "this pipeline has no denoising loop that geoshrink knows")
-        if done is not None:
-            self.jobs[str(batch.request_id)] = done
-            while len(self.jobs) > JOBS:
-                self.jobs.popitem(last=False)
-            if exchange is not None:
-                exchange.told = done
-        return paths, result
+        if done is None:
+            return
+        self.jobs[str(batch.request_id)] = done
+        while len(self.jobs) > JOBS:
+            self.jobs.popitem(last=False)
+        if exchange is not None:
+            exchange.told = done
 
 
 class Loop:
@@ -148,17 +159,34 @@ class Loop:
 
     def on_predict(self, stage: Any, call: Callable, args: tuple, given: dict) -> Any:
         """The output of one stage, after guidance. SGLang names all arguments."""
-        if given.get("batch") is not self.batch:
-            return call(*args, **given)  # of another request
-        if self.session is None and not self.why:
+        mine = given.get("batch") is self.batch and given.get("cfg_policy") is self.ctx.cfg_policy
+        if mine and self.session is None and not self.why:
             self.prepare(given["server_args"])
-        if self.session is None:
+        if not mine or self.session is None:  # of another request; or exact
             return call(*args, **given)
+        made: list[Any] = []
+        asked = False
+
+        def evaluate() -> Any:
+            nonlocal asked
+            asked = True
+            made.append(call(*args, **given))
+            return made[0]
+
+        try:
+            return self.output(self.session, given, evaluate)
+        except Exception as error:
+            if asked and not made:  # the engine's own
+                raise
+            self.session.give_in(given["timestep_index"], error)
+            return made[0] if made else call(*args, **given)
+
+    def output(self, session: Session, given: dict, evaluate: Callable[[], Any]) -> Any:
         model, scale = given["current_model"], given["current_guidance_scale"]
         branches = len(getattr(given["cfg_policy"], "branches", ()) or (None,))
         regime = id(model), scale if isinstance(scale, (int, float)) else id(scale), branches
         n, x = given["timestep_index"], given["latents"]
-        return self.session.output(n, lambda: call(*args, **given), x, regime, branches)
+        return session.output(n, evaluate, x, regime, branches)
 
     def prepare(self, server_args: Any) -> None:
         try:
@@ -188,13 +216,9 @@ class Loop:
             return "the request is profiled"
         if getattr(known, "slg_layers", None):
             return "skip-layer guidance begins and ends within the loop"
-        if ranks() > 1 and self.holds_quality():
+        if ranks() > 1 and holds_quality(self.options):
             return "several processes might not decide alike on target_db: give a budget"
         return ""
-
-    def holds_quality(self) -> bool:
-        plan = self.options.get("plan")
-        return "target_db" in self.options or (plan is not None and plan.aim is not None)
 
     def make_session(self) -> Session:
         ctx, options = self.ctx, dict(self.options)
@@ -221,30 +245,34 @@ class Loop:
         words = ", ".join(map(str, (type(self.ctx.scheduler).__name__, *scales)))
         return seat_of(options, [network for network in networks if network is not None], words)
 
-    def close(self) -> Report | None:
-        """The report of a loop that has ended; None where nothing was prepared."""
+    def close(self) -> dict[str, Any]:
+        """What the request is told of a loop that has ended."""
         if self.session is not None:
-            return announced(self.session.close())
+            return told(announced(self.session.close()))
         if not self.why:
             name = type(self.stage).__name__
             self.why = f"{name} makes its outputs in a way that geoshrink does not know"
         logger.info("geoshrink: a request is exact: %s", self.why)
-        return None
+        return told(None, self.why, len(self.ctx.timesteps))
 
 
 def asked_of(batch: Any, take: bool = False) -> Any:
     """What a request asks of us; `take` hides it from the pipeline that gets the other fields."""
-    extra = batch.extra.get(EXTRA) or {}
-    if take and KEY in extra:
+    extra = (batch.extra or {}).get(EXTRA)
+    own = getattr(batch.sampling_params, EXTRA, None)
+    if take and isinstance(extra, Mapping) and KEY in extra:
         batch.extra[EXTRA] = {name: value for name, value in extra.items() if name != KEY}
-    own = getattr(batch.sampling_params, EXTRA, None) or {}
-    return extra.get(KEY, own.get(KEY))
+    found = [each.get(KEY) for each in (extra, own) if isinstance(each, Mapping)]
+    return next((asked for asked in found if asked is not None), None)
 
 
-def keep(batch: Any, done: dict[str, Any]) -> None:
+def keep(batch: Any, tell: Callable[[], dict[str, Any]]) -> None:
     """Leaves what is told of a run where SGLang keeps a request's timings, which travel with it."""
-    if batch.metrics is not None:
-        setattr(batch.metrics, KEY, joined(getattr(batch.metrics, KEY, None), done))
+    try:
+        if batch.metrics is not None:
+            setattr(batch.metrics, KEY, joined(getattr(batch.metrics, KEY, None), tell()))
+    except Exception as error:  # the picture is there: it is not lost for this
+        logger.warning("geoshrink: a request has no report: %s", error, exc_info=True)
 
 
 def with_report(original: Callable, metrics: Any) -> dict[str, Any]:

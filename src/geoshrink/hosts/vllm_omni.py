@@ -36,7 +36,7 @@ from . import diffusers
 from .caches import check_caches, check_hooks
 from .hooks import Hooks
 from .seam import Seam
-from .serving import KEY, Policy, joined, read, told
+from .serving import KEY, LONGEST, WRONG, Policy, holds_quality, joined, read, told
 from .vllm_pipelines import find_denoisers, native_seam, seam_within
 
 logger = logging.getLogger("geoshrink")
@@ -89,19 +89,38 @@ class Watch(importlib.abc.MetaPathFinder):
         finders = [f for f in sys.meta_path if f is not self and hasattr(f, "find_spec")]
         found = (finder.find_spec(fullname, path, target) for finder in finders)
         spec = next((spec for spec in found if spec is not None), None)
-        loader: Any = getattr(spec, "loader", None)
-        if hasattr(loader, "__dict__"):
-            plain = functools.partial(type(loader).exec_module, loader)
-            loader.exec_module = functools.partial(self.load, fullname, plain)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = Patching(spec.loader, self)
         return spec
 
-    def load(self, name: str, plain: Callable[[ModuleType], None], module: ModuleType) -> None:
-        plain(module)
-        patch = self.patches.pop(name, None)
-        if patch is not None:
-            try_patch(module, patch)
+    def loaded(self, module: ModuleType) -> None:
+        name = module.__name__
+        if sys.modules.get(name) is not module or name not in self.patches:
+            return  # somebody's private copy
+        try_patch(module, self.patches.pop(name))
         if not self.patches and self in sys.meta_path:
             sys.meta_path.remove(self)
+
+
+class Patching(importlib.abc.Loader):
+    """A module's own loader, and the patch behind it."""
+
+    def __init__(self, plain: Any, watch: Watch):
+        self.plain, self.watch = plain, watch
+
+    def create_module(self, spec: Any) -> Any:
+        return self.plain.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        spec = module.__spec__
+        if spec is not None and spec.loader is self:
+            spec.loader = self.plain  # a module is as its own loader makes it
+        module.__loader__ = self.plain
+        self.plain.exec_module(module)
+        self.watch.loaded(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.plain, name)
 
 
 def replace_once(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -131,14 +150,19 @@ def part_batches(module: ModuleType) -> None:
 
     def make(plain: Callable[..., Any]) -> Callable[..., Any]:
         def build(scheduler: Any, request: Any) -> Any:
-            key, words = plain(scheduler, request), spelled(asked_by(request))
-            if getattr(scheduler.od_config, "cache_backend", None) != KEY or words == NOTHING:
+            key = plain(scheduler, request)
+            if getattr(scheduler.od_config, "cache_backend", None) != KEY:
                 return key
-            return replace(key, condition_key=(key.condition_key, KEY, words))
+            words = spelled(asked_by(request))
+            return key if words == NOTHING else with_words(key, words)
 
         return build
 
     replace_once(cast(Any, module).RequestScheduler, "_build_sampling_params_key", make)
+
+
+def with_words(key: Any, words: str) -> Any:
+    return replace(key, condition_key=(key.condition_key, KEY, words))
 
 
 def admit_backend(module: ModuleType) -> None:
@@ -185,9 +209,9 @@ def asked_by(request: Any) -> Any:
 def spelled(asked: Any) -> str:
     """The same words for the same wish."""
     try:
-        return json.dumps(read(asked), sort_keys=True)
-    except (TypeError, ValueError):
-        return repr(asked)
+        return json.dumps(read(asked), sort_keys=True)[:LONGEST]
+    except WRONG:
+        return "wrong"
 
 
 NOTHING = spelled(None)
@@ -196,7 +220,7 @@ NOTHING = spelled(None)
 def requests_of(args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
     """The requests that a pipeline's forward is given."""
     found = [getattr(value, "requests", None) for value in (*args, *kwargs.values())]
-    return next((list(requests) for requests in found if requests), [])
+    return next((each for each in found if each and isinstance(each, list)), [])
 
 
 def policy_of(config: Any) -> Policy:
@@ -264,14 +288,17 @@ class Backend:
 
 def check_ranks(policy: Policy) -> None:
     """Ranks must skip the same stages: none may learn from files that another is writing."""
-    state = torch.distributed
-    ranks = state.get_world_size() if state.is_available() and state.is_initialized() else 1
     learning = policy.own.get("learn")
-    if ranks > 1 and isinstance(learning, Learning) and learning.folder is not None:
+    if ranks() > 1 and isinstance(learning, Learning) and learning.folder is not None:
         raise ValueError(
-            f"learn={str(learning.folder)!r} with {ranks} ranks: they would read what the others "
+            f"learn={str(learning.folder)!r} with {ranks()} ranks: they would read what the others "
             "write, and skip different stages; give learn=true, or a plan"
         )
+
+
+def ranks() -> int:
+    state = torch.distributed
+    return state.get_world_size() if state.is_available() and state.is_initialized() else 1
 
 
 class Service:
@@ -302,7 +329,10 @@ class Service:
 
     def on_forward(self, pipeline: Any, call: Callable, args: tuple, kwargs: dict) -> Any:
         requests = requests_of(args, kwargs)
-        options, why = self.decide(pipeline, requests)
+        try:
+            options, why = self.decide(pipeline, requests)
+        except Exception as error:  # the request is served, whatever we make of it
+            options, why = None, f"{type(error).__name__}: {error}"
         silent = options is None and not why and all(asked_by(r) is None for r in requests)
         if self.seam is None:
             made, reports = call(*args, **kwargs), []
@@ -313,8 +343,13 @@ class Service:
                 else:
                     made = self.seam.on_run(pipeline, call, args, kwargs)
         if why:
-            warn_once(why)
-        return made if silent else put(made, numbers_of(summary(reports, why)))
+            warn_once(why[:LONG])
+        if not silent:
+            try:
+                put(made, numbers_of(summary(reports, why)))
+            except Exception as error:
+                warn_once(f"a request has no report ({type(error).__name__}: {error})"[:LONG])
+        return made
 
     def decide(self, pipeline: Any, requests: list[Any]) -> tuple[dict[str, Any] | None, str]:
         """(options of a batch, why it is exact though it asked); None: it is exact."""
@@ -333,6 +368,8 @@ class Service:
         if options is None:
             return None, why
         why = self.never or blocked(self.networks(pipeline))
+        if not why and ranks() > 1 and holds_quality(options):
+            why = "several processes might not decide alike on target_db: give a budget"
         return (None, why) if why else (options, "")
 
     def networks(self, pipeline: Any) -> list[nn.Module]:

@@ -37,6 +37,7 @@ def seam_within(pipeline: Any) -> Seam:
     seam = seam_of(pipeline)
     if seam is None:
         raise TypeError(f"{type(pipeline).__name__} cannot be accelerated: its class is final")
+    seam.waits = True
     return seam
 
 
@@ -51,6 +52,7 @@ def native_seam(pipeline: nn.Module) -> NativeSeam:
     reader = cast(Reader, NativeReader(weakref.ref(pipeline)))
     options, found = check_options(None, {}), find_schedulers(pipeline)
     seam = NativeSeam(pipeline, found, denoisers, reader, options, find_denoisers)
+    seam.waits = True
     seam.sit()
     return seam
 
