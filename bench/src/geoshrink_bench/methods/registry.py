@@ -2,7 +2,8 @@
 
 `training` gives other cases of the same setting, for methods that calibrate or tune. A threshold
 that is given in the options is used as it is; a warm-up is the authors' own, the one given, or with
-warm_up="tuned" the best of those that every method may choose from.
+warm_up="tuned" the best of those that every method may choose from. So are the other options that
+tuning.CHOICES names; several are tuned together.
 """
 
 from __future__ import annotations
@@ -15,26 +16,35 @@ from typing import Any
 from geoshrink.checks import whole
 from geoshrink.plan import Plan
 
-from . import magcache, teacache
+from . import magcache, tacache, teacache
 from .base import Case, Method
+from .budcache import BudCache
 from .dbcache import DBCache
 from .direct import Again, Direct
+from .dpcache import DPCache
 from .easycache import EasyCache, LazyCache
+from .fastflow import FastFlow
 from .firstblock import FirstBlockCache
+from .flowcast import FlowCast
 from .fora import Fora
 from .hicache import HiCache
+from .l2p import L2P
 from .magcache import MagCache
 from .meancache import MeanCache
 from .ours import OURS, Ours, Planned
+from .predit import PrediT
 from .resilphase import ResilPhase
+from .seacache import SeaCache
 from .solvers import SOLVERS
 from .speca import SpeCa
 from .spectrum import Spectrum
+from .tacache import TACache
 from .taylorseer import TaylorSeer, TaylorSeerLite
 from .teacache import TeaCache
 from .toca import ToCa
-from .tuning import TUNED, with_warm_up
+from .tuning import TUNED, check_tuned, with_best
 from .vde import VDE
+from .zeus import Zeus
 
 Training = Callable[[], Sequence[Case]]
 Make = Callable[[dict[str, Any], Training, int], Method]
@@ -65,15 +75,18 @@ class Entry:
         return options_of(self.options or self.called(options))
 
     def __call__(self, options: dict[str, Any], training: Training, budget: int) -> Method:
-        if options.get("warm_up") == TUNED:
-
-            def make(warm_up: int) -> Method:
-                return self({**options, "warm_up": warm_up}, training, budget)
-
-            return with_warm_up(make, training(), budget)
         if self.calibrate is not None and self.calibrate[0] not in options:
             name, of = self.calibrate
             options = {name: of(training()), **options}
+        open_ones = [
+            name for name, value in options.items() if isinstance(value, str) and value == TUNED
+        ]
+        if open_ones:
+
+            def make(setting: dict[str, Any]) -> Method:
+                return self({**options, **setting}, training, budget)
+
+            return with_best(make, open_ones, training(), budget)
         make_it = self.called(options)
         cases = (training(), budget) if make_it == self.fit else ()
         return make_it(*cases, **options)
@@ -94,6 +107,7 @@ def check_options(method: str, options: Mapping[str, Any]) -> None:
     if unknown:
         has = f"its options are {', '.join(sorted(names))}" if names else "it takes none"
         raise ValueError(f"{method} has no option {unknown[0]!r}; {has}")
+    check_tuned(method, options)
     if options.get("warm_up", TUNED) != TUNED and whole(options["warm_up"], "warm_up") < 1:
         raise ValueError(f"warm_up is at least 1, or {TUNED}; got {options['warm_up']!r}")
 
@@ -131,6 +145,15 @@ METHODS: dict[str, Make] = {
     "MeanCache": Entry(MeanCache, MeanCache.fit, given="stages"),
     "MeanCache (equal spacing)": Entry(MeanCache),
     "VDE": Entry(VDE),
+    "ZEUS": Entry(Zeus),
+    "PrediT": Entry(PrediT, PrediT.tune),
+    "TACache": Entry(TACache, calibrate=("statistics", tacache.calibrate)),
+    "FastFlow": Entry(FastFlow, FastFlow.fit, given="stages"),
+    "FlowCast": Entry(FlowCast, FlowCast.tune),
+    "SeaCache": Entry(SeaCache, SeaCache.tune),
+    "L2P-Cache": Entry(L2P, L2P.fit, given="weights"),
+    "BudCache": Entry(BudCache, BudCache.fit, given="stages"),
+    "DPCache": Entry(DPCache, DPCache.fit, given="stages"),
 }
 
 

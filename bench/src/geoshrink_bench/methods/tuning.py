@@ -1,14 +1,16 @@
 """What a method leaves open is tuned on cases that are not compared, for every method alike.
 
 A threshold is the one with which an adaptive method makes, on average, as many runs as it may. A
-warm-up is the one of WARM_UPS that comes nearest to the full runs. GeoShrink has neither.
+warm-up, and every other option that is given as "tuned", is the one of CHOICES that comes nearest
+to the full runs. GeoShrink has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -19,8 +21,22 @@ from geoshrink.outputs import flatten
 from .base import SLACK, Case, Method, rows
 
 Kind = TypeVar("Kind", bound="Thresholded")
-TUNED = "tuned"  # in the place of a warm-up
+TUNED = "tuned"  # in the place of an option
 WARM_UPS = (1, 2, 3, 5, 8)  # stages
+#: What is tried for an option, the same for every method that has it.
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "warm_up": WARM_UPS,
+    "tail": (0, 1, 2),  # full stages at the end
+    "fresh": (1, 2),  # full stages in a row
+    "most": (2, 3, 4, 6, 8, 12),  # skipped stages in a row
+    "rounds": (0, 2, 8),  # of learning
+    "order": (1, 2, 3),
+    "clock": ("sigma", "stage"),
+    "corrector": (0.0, 0.5, 1.0),
+    "rollback": (True, False),
+    "balance": (0.5, 1.0, 2.0),
+    "gain": (0.0, 0.25, 0.5, 0.75, 1.0),
+}
 ROUNDS = 20
 
 
@@ -66,31 +82,54 @@ def tuned(
     return min(seen, key=lambda t: (abs(seen[t] - budget), seen[t], t))
 
 
-def with_warm_up(make: Callable[[int], Method], cases: Sequence[Case], budget: int) -> Method:
-    """The method with the warm-up whose samples are nearest to the full runs of the cases.
+def with_best(
+    make: Callable[[dict[str, Any]], Method],
+    names: Sequence[str],
+    cases: Sequence[Case],
+    budget: int,
+) -> Method:
+    """The method with those of the CHOICES of these options whose samples are nearest to the full
+    runs of the cases.
 
-    A warm-up that the budget leaves no room for is not tried; one that keeps to the budget comes
+    A choice that the budget leaves no room for is not tried; one that keeps to the budget comes
     before one that does not.
     """
     found: list[tuple[bool, float, Method]] = []
-    refused: dict[int, ValueError] = {}
-    for warm_up in WARM_UPS:
+    refused: list[tuple[dict[str, Any], ValueError]] = []
+    for values in product(*(CHOICES[name] for name in names)):
+        setting = dict(zip(names, values))
         try:
-            method = make(warm_up)
+            method = make(setting)
             outcomes = [method.run(case, budget) for case in cases]
         except ValueError as error:
-            refused[warm_up] = error
+            refused.append((setting, error))
             continue
         runs = sum(outcome.evaluations for outcome in outcomes) / len(cases)
         off = sum(distance(o.x, case.full) for o, case in zip(outcomes, cases)) / len(cases)
         found.append((runs > SLACK * budget, off, method))
     if not found:
-        warm_up, error = next(iter(refused.items()))
-        raise ValueError(
-            f"no warm-up of {', '.join(map(str, WARM_UPS))} stages fits a budget of {budget}: "
-            f"with {warm_up}, {error}"
-        )
+        setting, error = refused[0]
+        tried = " with a ".join(said(name, CHOICES[name]) for name in names)
+        first = ", ".join(f"{value}" for value in setting.values())
+        raise ValueError(f"no {tried} fits a budget of {budget}: with {first}, {error}")
     return min(found, key=lambda each: each[:2])[-1]
+
+
+def said(name: str, values: Sequence[Any]) -> str:
+    """
+    >>> said("warm_up", (1, 2)), said("order", (1, 2))
+    ('warm-up of 1, 2 stages', 'order of 1, 2')
+    """
+    unit = " stages" if name in ("warm_up", "tail", "fresh") else ""
+    return f"{name.replace('_', '-')} of {', '.join(map(str, values))}{unit}"
+
+
+def check_tuned(method: str, options: Mapping[str, Any]) -> None:
+    """Refuses "tuned" for an option that has no choices."""
+    for name, value in options.items():
+        if value == TUNED and name not in CHOICES:
+            hint = "leave it out, and it is tuned" if name == "threshold" else "give a value"
+            raise ValueError(f"{method}: there are no choices to tune {name!r} by; {hint}")
 
 
 def distance(x: Any, full: Any) -> float:
