@@ -414,10 +414,10 @@ def test_the_page_is_whole_and_escaped(filled):
     assert ">+2.00<" in html  # ours has 32, the best other, MagCache, 30
 
 
-def test_the_five_files_and_the_command(filled, tmp_path, capsys):
+def test_the_six_files_and_the_command(filled, tmp_path, capsys):
     assert main(["bench", "report", str(filled), "--out", str(tmp_path / "out")]) == 0
     assert "16 of 16 cells" in capsys.readouterr().out
-    names = {"results.csv", "losses.md", "report.md", "report.tex", "report.html"}
+    names = {"results.csv", "losses.md", "report.md", "report.tex", "report.html", "calls.csv"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
     assert {path.name for path in write(load([filled]), filled)} == names
     assert main(["bench", "report", str(filled), "--samples", "-3"]) == 2

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from geoshrink import Plan
-from geoshrink_bench import command
+from geoshrink_bench import code, command
 from geoshrink_bench import suite as suiting
 from geoshrink_bench.cases.checkpoint import CheckpointCase
 from geoshrink_bench.cases.checkpoint_suite import FULL
@@ -880,6 +880,30 @@ def test_a_metric_that_comes_later_needs_no_new_run(ran, monkeypatch):
     found = rows[f"direct, B = {BUDGET}"].score("FVD")
     assert isinstance(found, Score) and found.mean == pytest.approx(statistics.fmean(each))
     assert found.sd == pytest.approx(statistics.stdev(each))
+
+
+def test_stale_cells_are_made_anew_with_their_scores(ran, monkeypatch):
+    """A sample that is run again for others leaves its cell the work of the code it had."""
+    go, folder = ran
+    store = Store(folder)
+    old = {"method": "0" * 16, "runner": "0" * 16}
+    for spec, result in list(store.cells()):
+        assert set(result["code"]) == set(old)
+        told = {name: score | {"value": 7.0} for name, score in result["scores"].items()}
+        store.write(spec, result | {"code": old, "scores": told})
+    for path in (folder / "samples").iterdir():
+        path.unlink()
+    direct = next(spec for spec, _ in store.cells() if spec["method"] == "direct")
+    store.path(direct).unlink()
+    progress = go()
+    assert (progress.done, progress.kept, progress.stale) == (1, 11, 11)
+    codes = [result["code"] == old for spec, result in store.cells()]
+    assert sum(codes) == 11 and code.state_of(direct, store.read(direct) or {}) == code.CURRENT
+    progress = command.resume(folder, quiet=True, stale=True)
+    assert (progress.done, progress.kept) == (11, 1)
+    for spec, result in store.cells():
+        assert code.state_of(spec, result) == code.CURRENT
+        assert all(score.get("value") != 7.0 for score in result["scores"].values())
 
 
 def test_a_failing_metric_is_told_and_costs_no_other(ran, monkeypatch):

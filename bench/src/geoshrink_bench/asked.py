@@ -16,7 +16,7 @@ import torch
 
 from .cases.checkpoint import Checkpoint
 from .cases.zoo import Zoo
-from .runner import Lab
+from .lab import Lab
 from .store import put
 from .suite import CheckpointSuite, Suite, read
 

@@ -1,4 +1,4 @@
-"""geoshrink bench run | resume | report | list."""
+"""geoshrink bench run | resume | report | status | list."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from typing import Any
 from geoshrink.batch.jobs import Engine
 
 from .asked import Asked
+from .lab import Lab
 from .methods.registry import METHODS
 from .report import draw, load, markdown, spreadsheet, write
 from .report.about import counted
-from .runner import Attempts, Lab, Progress, Runner, shard_of
+from .report.staleness import standing
+from .runner import Attempts, Progress, Runner, shard_of
 from .store import put
 from .suite import source_of, suites
 
@@ -31,6 +33,7 @@ def run(
     summary: str | Path | None = None,
     quiet: bool = False,
     engine: Engine | None = None,
+    stale: bool = False,
     **options: Any,
 ) -> Progress:
     """Runs a suite into a folder, or goes on with it.
@@ -44,6 +47,7 @@ def run(
     shard     "2/8": the second of eight parts of the cells, in the same folder
     summary   a file that gets the tables, too
     engine    where the cells run: in this process, or batch.OnRay(…), with the folder shared
+    stale     also makes anew what other code than today's made (code.py)
     options   of the suite's lab: cases.zoo.Zoo or cases.checkpoint.Checkpoint
 
     The tables are written to summary.md and results.csv.
@@ -51,7 +55,7 @@ def run(
     name = str(source) if isinstance(source, (str, Path)) else ""
     asked = Asked(name, source_of(source), dict(change or {}), *plain(summary, options))
     folder = Path(out or Path("cells") / (Path(name).stem or "suite"))
-    return go(asked, folder, shard, quiet, engine)
+    return go(asked, folder, shard, quiet, engine, stale)
 
 
 def compare(
@@ -101,12 +105,13 @@ def resume(
     summary: str | Path | None = None,
     quiet: bool = False,
     engine: Engine | None = None,
+    stale: bool = False,
     **options: Any,
 ) -> Progress:
     """Goes on with the suite and the options that a folder was begun with, but for those given."""
     asked, (copy, given) = Asked.load(out), plain(summary, options)
     asked = replace(asked, options={**asked.options, **given}, summary=copy or asked.summary)
-    return go(asked, Path(out), shard, quiet, engine)
+    return go(asked, Path(out), shard, quiet, engine, stale)
 
 
 @dataclass(frozen=True)
@@ -115,22 +120,31 @@ class Bench:
 
     asked: Asked
     folder: Path
+    stale: bool = False
 
     def __call__(self) -> Attempts:
         lab = self.asked.lab(self.folder)
+        lab.anew = self.stale
         lab.specs()  # some know their cells only then
         return Attempts(lab)
 
 
 def go(
-    asked: Asked, folder: Path, shard: str, quiet: bool, engine: Engine | None = None
+    asked: Asked,
+    folder: Path,
+    shard: str,
+    quiet: bool,
+    engine: Engine | None = None,
+    stale: bool = False,
 ) -> Progress:
     part, copy = shard_of(shard), asked.found("summary", asked.summary)
     check_summary(copy)
     asked.check_folder(folder)
     lab = asked.lab(folder)
+    lab.anew = stale
     asked.save(folder, **lab.kept())
-    elsewhere = Bench(replace(asked, within=str(Path(asked.within).resolve())), folder.resolve())
+    there = replace(asked, within=str(Path(asked.within).resolve()))
+    elsewhere = Bench(there, folder.resolve(), stale)
     runner = Runner(lab, part, engine, None if engine is None else elsewhere)
     with bar(len(runner.specs()), quiet) as progress_bar:
 
@@ -170,7 +184,7 @@ def report(
     samples: int | None = None,
     quiet: bool = False,
 ) -> list[Path]:
-    """results.csv, losses.md, report.md, report.tex and report.html of folders of cells, in the
+    """results.csv, calls.csv, losses.md, report.md, .tex and .html of folders of cells, in the
     folder `out`: the first of them unless given. In the folder `plots`, where given, a drawing of
     each setting. The page shows `samples` of each setting at most. No model is needed.
     """
@@ -189,6 +203,11 @@ def report(
         for path in results.damaged:
             print(f"damaged: {path}: `geoshrink bench resume` makes it anew", file=sys.stderr)
     return written
+
+
+def status(folders: Sequence[str | Path]) -> str:
+    """A line for each folder: how many of its cells are done, missing, stale, of unknown code."""
+    return standing([load([folder], empty=True) for folder in folders]).text()
 
 
 def check_summary(path: str | Path | None) -> None:

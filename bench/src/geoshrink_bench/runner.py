@@ -5,38 +5,39 @@ A cell that fails is reported, kept as missing, and tried again by the next run.
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from geoshrink.batch.jobs import Done, Engine, Job, Worker, drive
 
-from .methods.base import Method
-from .methods.registry import METHODS, Training
+from .code import CURRENT, STALE, state_of
+from .lab import Lab, Spec
 from .metrics.base import Skipped
-from .store import Store, name_of
+from .store import name_of
 
-Spec = dict[str, Any]
 MANY = 10**9  # shards: what is best kept together even then
-TUNED = ("threshold", "warm_up", "retention")  # said in a cell, where its method has them
 
 
 @dataclass
 class Progress:
-    """What a run did; what was skipped, with the reason."""
+    """What a run did; what was skipped, with the reason.
+
+    stale   of the cells that were kept, those that other code made
+    """
 
     done: int = 0
     kept: int = 0
+    stale: int = 0
     damaged: int = 0
     failed: list[tuple[Spec, str]] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
 
     def line(self) -> str:
         parts = [f"{self.done} cells run", f"{self.kept} kept from before"]
+        if self.stale:
+            parts[-1] += f" ({self.stale} of them made by other code: --stale makes them anew)"
         if self.damaged:
             parts.append(f"{self.damaged} damaged and made anew")
         if self.failed:
@@ -48,70 +49,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Said:
-    """What came of a cell: done, kept, skipped or failed, and why."""
+    """What came of a cell: done, kept, stale (and kept), skipped or failed, and why."""
 
     came: str
     words: str = ""
     damaged: int = 0
-
-
-class Lab:
-    """What the cells of one suite are run with: its models, its metrics, its folder."""
-
-    store: Store
-    device: str
-    damaged: int = 0  # files beside the cells that were there and could not be read
-
-    def prepare(self, spec: Spec, training: Training, budget: int) -> tuple[Method, Spec]:
-        """The method of a cell, and what the cell says of it."""
-        began = time.perf_counter()
-        method = METHODS[spec["method"]](spec["options"], training, budget)
-        return method, dict(
-            prepared=time.perf_counter() - began,
-            tuned={key: vars(method)[key] for key in TUNED if vars(method).get(key) is not None},
-            calibrated=method.calibrated,
-            adaptive=method.adaptive,
-            made=dict(on=device_name(self.device), torch=torch.__version__),
-        )
-
-    def kept(self) -> dict[str, Any]:
-        """What a report must know that is not in the suite."""
-        return {}
-
-    def specs(self) -> list[Spec]:
-        """Every cell, in the order they run."""
-        raise NotImplementedError
-
-    def unit(self, spec: Spec, shards: int) -> Any:
-        """What one shard takes whole."""
-        raise NotImplementedError
-
-    def shared(self, spec: Spec) -> Any:
-        """What cells have in common that is made once, by the first of them."""
-        return self.unit(spec, 1)
-
-    def cost(self, spec: Spec) -> float:
-        """Of a cell as compared with others."""
-        return 1.0
-
-    def title(self, spec: Spec) -> str:
-        """The method of a cell, as tables name it. Skipped once, it is skipped for good."""
-        raise NotImplementedError
-
-    def place(self, spec: Spec) -> str:
-        """Which cell it is, in words."""
-        raise NotImplementedError
-
-    def usable(self, spec: Spec, result: dict[str, Any]) -> bool:
-        """Whether what a cell made can stay; else it is made anew."""
-        return True
-
-    def make(self, spec: Spec) -> None:
-        """Runs the method and writes the cell."""
-        raise NotImplementedError
-
-    def measure(self, spec: Spec) -> None:
-        """Adds to the cell the scores that can be had now."""
 
 
 class Attempts:
@@ -124,12 +66,15 @@ class Attempts:
         store, damaged = self.lab.store, self.lab.damaged
         try:
             before = store.read(spec)
+            state = CURRENT if before is None else state_of(spec, before)
             keep = before is not None and self.lab.usable(spec, before)
+            keep &= state == CURRENT or not self.lab.anew
             broken = not keep and store.is_damaged(spec)
             if not keep:
                 self.lab.make(spec)
             self.lab.measure(spec)
-            return Said("kept" if keep else "done", damaged=broken + self.lab.damaged - damaged)
+            came = ("kept" if state == CURRENT else STALE) if keep else "done"
+            return Said(came, damaged=broken + self.lab.damaged - damaged)
         except Skipped as reason:
             store.fail(spec, f"skipped: {reason}")
             return Said("skipped", str(reason), self.lab.damaged - damaged)
@@ -197,7 +142,8 @@ class Runner:
 
     def account(self, spec: Spec, title: str, said: Said, progress: Progress) -> None:
         progress.damaged += said.damaged
-        progress.kept += said.came == "kept"
+        progress.kept += said.came in ("kept", STALE)
+        progress.stale += said.came == STALE
         progress.done += said.came == "done"
         if said.came == "skipped":
             progress.skipped[title] = said.words
@@ -218,7 +164,3 @@ def shard_of(text: str) -> tuple[int, int]:
     if not 1 <= i <= n:
         raise ValueError(f"--shard is i/n with i from 1 to n; got {text!r}")
     return i - 1, n
-
-
-def device_name(device: str) -> str:
-    return torch.cuda.get_device_name() if device.startswith("cuda") else "CPU"

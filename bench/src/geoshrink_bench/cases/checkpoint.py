@@ -27,6 +27,7 @@ from geoshrink.files import digest_of_folder
 from geoshrink.grid import Grid
 from geoshrink.hosts import Handle, accelerate
 
+from ..lab import Lab, Spec, device_name
 from ..methods.base import Case, Method, Outcome
 from ..methods.direct import Again
 from ..methods.stack import stack_of
@@ -36,7 +37,6 @@ from ..paper.columns import COLUMNS, Each, Tools, Whole
 from ..paper.host import Host
 from ..paper.hosts import HOSTS
 from ..paper.prompts import Prompt, spare
-from ..runner import Lab, Spec, device_name
 from ..samples import Sample
 from ..schema import one_of
 from ..score import IDENTICAL
@@ -222,7 +222,7 @@ class Checkpoint(Lab):
         return f"{spec['method']}, prompt {spec['prompt']!r:.60}, seed {spec['seed']}"
 
     def make(self, spec: Spec) -> None:
-        self.sample(spec)
+        self.hold(spec, self.run(spec))
 
     def measure(self, spec: Spec) -> None:
         """The cell with every score that can be had now."""
@@ -269,25 +269,36 @@ class Checkpoint(Lab):
         return self.cells.spec(FULL, *self.at[name_of(spec)][1:])
 
     def sample(self, spec: Spec) -> Sample:
-        """What a row made: at hand, from its file, or by a run."""
-        name, full = name_of(spec), name_of(self.full(spec))
-        if name not in self.samples:
-            path = sample_path(self.store.folder, spec)
-            found = Sample.load(path) if self.store.read(spec) else None
-            self.samples = {k: v for k, v in self.samples.items() if k == full}
-            self.samples[name] = found or self.run(spec)
-        return self.samples[name]
+        """What a row made: at hand, from its file, or by a run, which leaves its scores alone."""
+        if name_of(spec) not in self.samples:
+            before = self.store.read(spec)
+            found = Sample.load(sample_path(self.store.folder, spec)) if before else None
+            self.hold(spec, found or self.run(spec, before))
+        return self.samples[name_of(spec)]
 
-    def run(self, spec: Spec) -> Sample:
+    def hold(self, spec: Spec, sample: Sample) -> None:
+        """At hand until another row's takes its place; the full run's for all of its prompt."""
+        full = name_of(self.full(spec))
+        self.samples = {name: held for name, held in self.samples.items() if name == full}
+        self.samples[name_of(spec)] = sample
+
+    def run(self, spec: Spec, before: Spec | None = None) -> Sample:
+        """Writes the cell, too.
+
+        before  the cell as it is, whose scores stay: then it is the work of the code it had
+        """
         row, prompt, seed = self.at[name_of(spec)]
         self.load()
         case = CheckpointCase(self.host, self.suite, prompt, seed)
         method, said = self.method(row, spec)
         outcome = case.run(method, row.budget)
-        before = self.store.read(spec) or {"scores": {}}
         if self.keep:
             outcome.x.save(sample_path(self.store.folder, spec))
-        self.store.write(spec, outcome.facts() | said | {"scores": before["scores"]})
+        kept = {"scores": {}, "code": said["code"]}
+        if before is not None:
+            kept = {name: before[name] for name in kept if name in before}
+        rest = {name: value for name, value in said.items() if name != "code"}
+        self.store.write(spec, outcome.facts() | rest | kept)
         return outcome.x
 
     def method(self, row: Row, spec: Spec) -> tuple[Method, Spec]:

@@ -22,12 +22,13 @@ from geoshrink.compare.inputs import check_device
 from geoshrink.outputs import flatten
 from geoshrink.sampling import sample
 
+from ..code import TODAY, kind_of
+from ..lab import Lab, Spec, device_name
 from ..methods.base import Case, Method
 from ..metrics import values_of
 from ..metrics.base import is_current
 from ..metrics.zoo import Scores, metrics_of
 from ..models import load
-from ..runner import Lab, Spec, device_name
 from ..samples import read_samples, write_samples
 from ..store import Store, name_of, put_tensors, tensors_in
 from ..words import Row
@@ -86,12 +87,12 @@ class Setting:
         steps = None if name == "full" else self.lab.suite.converged
         key = name_of(reference_key(self.spec, self.model.facts["sha256"], steps))
         path = self.lab.store.folder / f"{key}.reference.safetensors"
-        found = tensors_in(path)
-        if found is None:
-            self.lab.damaged += path.is_file()
+        found, code = tensors_in(path), TODAY.runner(kind_of({"setting": self.spec}))
+        if found is None or (self.lab.anew and found[1].get("about") != code):
+            self.lab.damaged += found is None and path.is_file()
             x = sample(self.case.velocity(), self.case.noise, self.case.grid(steps))
             kept = {str(i): part.contiguous().cpu() for i, part in enumerate(flatten(x)[0])}
-            put_tensors(path, kept)
+            put_tensors(path, kept, code)
         else:
             kept = found[0]
         parts = [kept[str(i)].to(self.model.device) for i in range(len(kept))]
@@ -207,7 +208,8 @@ class Zoo(Lab):
         setting, budget = self.setting_of(spec), spec["budget"]
         method, said = self.prepare(spec, lambda: setting.training, budget)
         if spec["kind"] == "latency":
-            return dict(seconds=self.time(setting, method, spec), prepared=said["prepared"])
+            kept = {name: said[name] for name in ("prepared", "code")}
+            return dict(seconds=self.time(setting, method, spec), **kept)
         more: dict[str, Any] = {}
         if self.suite.keep:
             outcome, more["trace"] = setting.trace.run(method, budget)

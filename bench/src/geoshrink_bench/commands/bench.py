@@ -44,12 +44,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action=argparse.BooleanOptionalAction,
             help="without the converged flow, for now: quicker",
         )
+        part.add_argument(
+            "--stale",
+            action="store_true",
+            help="make anew what other code than today's made, too (see status)",
+        )
         add_ray(part)
     report = acts.add_parser("report", help="tables and a page of what was run")
     report.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="of bench run")
     report.add_argument("--out", type=Path, help="folder of the report; default: the first FOLDER")
     report.add_argument("--plots", type=Path, help="folder of an SVG file per setting")
     report.add_argument("--samples", type=int, help="shown of each setting, at most")
+    status = acts.add_parser("status", help="what is done, missing, and made by other code")
+    status.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="of bench run")
     acts.add_parser("list", help="the suites and methods there are")
 
 
@@ -57,12 +64,17 @@ def run(args: argparse.Namespace) -> int:
     if args.act == "list":
         print(command.listing())
         return 0
+    if args.act == "status":
+        print(command.status(args.folders))
+        return 0
     if args.act == "report":
         command.report(args.folders, args.out, args.plots, args.samples)
         return 0
     options: dict[str, Any] = {name: getattr(args, name, None) for name in OPTIONS}
     options = {name: value for name, value in options.items() if value is not None}
-    options |= dict(shard=args.shard, summary=args.summary, engine=engine_of(args))
+    options |= dict(
+        shard=args.shard, summary=args.summary, engine=engine_of(args), stale=args.stale
+    )
     if args.act == "resume":
         progress = command.resume(args.out, **options)
     else:
@@ -81,4 +93,5 @@ def stopped(args: argparse.Namespace) -> str:
         return ""
     words = ["geoshrink", "bench", "resume", str(folder_of(args))]
     words += ["--shard", args.shard] if args.shard != "1/1" else []
+    words += ["--stale"] if args.stale else []
     return f"; resume with: {shlex.join(words)}"

@@ -1,4 +1,6 @@
-"""What a bench found: results.csv, the losses, report.md, .tex, and .html, which loads nothing."""
+"""What a bench found: two spreadsheets, the losses, report.md, .tex, and .html, which loads
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from ..cases.zoo_suite import ZooSuite
 from ..page import drawing
 from ..store import put
 from . import checkpoint, zoo
+from .calls_tables import calls_sheet
 from .charts import first_chart
 from .contests import chosen
 from .latex import latex
@@ -25,14 +28,19 @@ from .spreadsheet import spreadsheet
 from .webpage import webpage
 
 
-def load(folders: Sequence[str | Path], tick: Callable[[], Any] = lambda: None) -> Results:
-    """Reads folders of `geoshrink bench run`, of whatever cases; tick() after each cell."""
+def load(
+    folders: Sequence[str | Path], tick: Callable[[], Any] = lambda: None, empty: bool = False
+) -> Results:
+    """Reads folders of `geoshrink bench run`, of whatever cases; tick() after each cell.
+
+    empty   whether they may be without any
+    """
     if not folders:
         raise ValueError("a report needs at least one folder of cells")
     found = [(Path(folder), Asked.load(folder)) for folder in dict.fromkeys(folders)]
     suites = [(folder, asked.suite()) for folder, asked in found]
     on_zoo = [(folder, suite) for folder, suite in suites if isinstance(suite, ZooSuite)]
-    settings, damaged, left_out = zoo.settings_of(on_zoo, tick) if on_zoo else ([], [], [])
+    settings, damaged, left_out = zoo.settings_of(on_zoo, tick, empty) if on_zoo else ([], [], [])
     results = Results(suites, settings, damaged, left_out)
     for folder, asked in found:
         if folder not in dict(on_zoo):
@@ -46,7 +54,7 @@ def write(
     bar: Callable[[int], Any] = lambda total: nullcontext(),
     samples: int | None = None,
 ) -> list[Path]:
-    """Writes the five files; bar(total) makes a progress bar for the samples that are drawn.
+    """Writes the six files; bar(total) makes a progress bar for the samples that are drawn.
 
     samples   so many of each setting are shown at most
     """
@@ -55,6 +63,7 @@ def write(
         "losses.md": f"# {piped(results.name)}\n\n{losses(results).markdown().strip()}\n",
         "report.md": markdown(results),
         "report.tex": latex(results),
+        "calls.csv": calls_sheet(results),
         "report.html": webpage(results, bar, samples).html(),
     }
     for name, text in made.items():

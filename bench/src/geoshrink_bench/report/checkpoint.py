@@ -17,6 +17,7 @@ import torch
 
 from ..asked import Asked
 from ..cases.checkpoint_suite import FULL, Cells, CheckpointSuite, sample_path
+from ..code import CURRENT, STALE, UNKNOWN, state_of
 from ..metrics.base import Skipped
 from ..paper.columns import COLUMNS, Column, Outside, Whole
 from ..paper.prompts import Prompt
@@ -60,12 +61,18 @@ class Reader:
             cell.status, cell.result, cell.spec = DONE, facts_of(done), self.cells.made
             cell.seconds = [statistics.fmean(result["seconds"] for result in done)]
             cell.on = self.cells.made["on"]
+            cell.code = max(self.states(row), key=(CURRENT, STALE, UNKNOWN).index)
         else:
             cell.status, _, cell.reason = why.partition(": ")
         for name in self.suite.columns:
             score = self.column(row, COLUMNS[name], mine, full, why) if done else why
             cell.scores[name, "full"] = score
         return cell
+
+    def states(self, row: Row) -> list[str]:
+        """Which code made each cell of a row that is there."""
+        pairs = zip(self.specs(row), self.there[row.title])
+        return [state_of(spec, result) for spec, result in pairs if result is not None]
 
     def why(self, row: Row) -> str:
         """The reason that lies beside the first missing cell."""
@@ -107,7 +114,9 @@ class Reader:
         """What a tool said of the row's samples, exported once; VBench has two prompts twice."""
         unique = {name_of(self.cells.spec(row, *case)): case for case in self.cells.cases()}
         specs = [self.cells.spec(row, *case) for case in unique.values()]
-        folder = self.store.folder / "tools" / column.name / name_of(list(unique))
+        codes = sorted({name_of(c["code"]) for c in self.there[row.title] if c and "code" in c})
+        key = [list(unique), codes] if codes else list(unique)
+        folder = self.store.folder / "tools" / column.name / name_of(key)
         if not folder.exists():
             gone = sum(not self.path(spec).is_file() for spec in specs)
             if gone:
@@ -137,6 +146,15 @@ class Reader:
 
 class CheckpointSetting(Setting):
     reader: Reader
+
+    def states(self) -> Iterator[tuple[str, str]]:
+        """Of every sample of every row."""
+        for row in self.reader.rows:
+            for spec, result in zip(self.reader.specs(row), self.reader.there[row.title]):
+                if result is not None:
+                    yield row.label, state_of(spec, result)
+                else:
+                    yield row.label, FAILED if self.reader.store.error(spec) else NOT_RUN
 
     def shots(self, most: int | None, chosen: list[str]) -> Iterator[Shot]:
         """The first prompts of the first seed that all rows have."""

@@ -18,6 +18,7 @@ SIGNS = {
     **{"σ": r"\sigma", "ω": r"\omega", "β": r"\beta", "κ": r"\kappa", "τ": r"\tau"},
     **{"°": r"{}^\circ", "₀": "_0", "₁": "_1", "·": r"\cdot"},
     **{"±": r"\pm", "×": r"\times", "−": "-", "↑": r"\uparrow", "↓": r"\downarrow"},
+    **{"†": r"\dagger"},
     **{"<": "<", ">": ">"},
 }
 WORDS = {

@@ -6,15 +6,17 @@ from geoshrink.page.table import piped
 
 from ..words import REFERENCE
 from .about import facts, lead, missing
+from .calls_tables import calls_tables
 from .overview import overview
 from .results import Results
+from .staleness import stale_cells
 from .tables import tables_of
 
 
 def markdown(results: Results) -> str:
-    parts = [f"# {piped(results.name)}", lead(results)]
+    parts = [f"# {piped(results.name)}", lead(results), stale_cells(results)]
     parts.append("\n".join(f"- {name}: {value}" for name, value in facts(results)))
-    parts += [table.markdown() for table in overview(results)]
+    parts += [table.markdown() for table in (*overview(results), *calls_tables(results))]
     for reference, name in REFERENCE.items():
         tables = [(s, tables_of(results, s, reference)) for s in results.settings]
         if any(found for _, found in tables):

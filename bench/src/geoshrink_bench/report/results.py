@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..code import CURRENT
 from ..methods.base import SLACK
 from ..methods.ours import FORMS
 from ..samples import Sample
@@ -26,6 +27,8 @@ class Cell(Row):
     result      the facts of the outcome: evaluations, forwards, held, …
     scores      by metric and reference: a score, or "word: why there is none"
     timing      the status of its latency cell, where the suite asks for one
+    code        whether today's code made it (code.py); nothing where it has not run
+    timed_code  the same of its latency cell
     """
 
     status: str = NOT_RUN
@@ -35,6 +38,8 @@ class Cell(Row):
     scores: dict[tuple[str, str], Score | str] = field(default_factory=dict)
     folder: Path = Path()
     timing: str = ""
+    code: str = ""
+    timed_code: str = ""
     seconds: list[float] = field(default_factory=list)
     on: str = ""  # the device of those
     speedup: float | None = None
@@ -42,6 +47,11 @@ class Cell(Row):
     @property
     def evaluations(self) -> float:
         return self.result.get("evaluations", math.nan)
+
+    @property
+    def stale(self) -> bool:
+        """Whether other code than today's made it, or unknown code."""
+        return bool(self.code) and self.code != CURRENT
 
     @property
     def competes(self) -> bool:
@@ -97,6 +107,16 @@ class Setting:
         self.labels = list(dict.fromkeys(cell.label for cell in self.cells))
         self.budgets = sorted({cell.budget for cell in self.cells if cell.budget is not None})
         self.first_budget = next((c.budget for c in self.cells if c.budget is not None), None)
+
+    def states(self) -> Iterator[tuple[str, str]]:
+        """(method, status) of every file that is asked for: of one that is done, which code made
+        it.
+        """
+        for cell in self.cells:
+            yield cell.label, cell.code if cell.status == DONE else cell.status
+            if cell.timing:
+                told = cell.timed_code if cell.timing == DONE else cell.timing.split(":")[0]
+                yield cell.label, told
 
     def shots(self, most: int | None, chosen: list[str]) -> Iterator[Shot]:
         """The samples that were kept: the references, then the methods, the chosen ones first."""

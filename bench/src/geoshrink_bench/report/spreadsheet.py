@@ -28,6 +28,8 @@ def spreadsheet(results: Results) -> str:
     seconds     median of the repeats of the latency cell, and its interquartile range; of a
                 checkpoint, the mean of the loop
     paper       the paper's own number
+    code        current, stale, or stale: made by unknown code (geoshrink_bench/code.py);
+                timed_code is that of the latency cell
     """
     rows = [row for s in results.settings for cell in s.cells for row in rows_of(s, cell)]
     buffer = io.StringIO()
@@ -55,6 +57,8 @@ def rows_of(setting: Setting, cell: Cell) -> Iterator[dict[str, Any]]:
         calibrated=result.get("calibrated"),
         adaptive=result.get("adaptive"),
         competes=cell.competes if result else None,
+        code=cell.code or None,
+        timed_code=cell.timed_code or None,
         made_on=made.get("on"),
         torch=made.get("torch"),
         weights=cell.spec.get("weights"),

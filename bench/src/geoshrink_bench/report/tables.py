@@ -14,6 +14,7 @@ from ..score import Score
 from ..words import NOT_RUN, REFERENCE
 from .overview import digits_for, kind_of
 from .results import Cell, Results, Setting
+from .staleness import Made
 
 PAPER, SPEEDUP, OWN = "paper", "speedup", "its own setting"
 
@@ -33,13 +34,15 @@ def quality(results: Results, setting: Setting, metric: str, reference: str) -> 
     found = {at: cell.score(metric, reference) for at, cell in setting.at.items()}
     digits = digits_for([score.mean for score in found.values() if isinstance(score, Score)])
     timed = any(cell.seconds for cell in setting.cells)
+    made = Made(setting.cells)
     rows, waiting = [], []
     for label in sorted(setting.labels, key=results.calibrated.__contains__):
         cells = [setting.at.get((label, budget)) for budget in setting.budgets]
         if all(c is None or found[label, c.budget] == NOT_RUN for c in cells):
             waiting.append(label)
             continue
-        row = [label, *(c and shown(c, found[label, c.budget], digits) for c in cells)]
+        numbers = (c and shown(c, found[label, c.budget], digits, made) for c in cells)
+        row = [label, *numbers]
         row.append(max((c.result["held"] / 2**20 for c in cells if c and c.result), default=None))
         if timed:
             row.append(next((c.median for c in cells if c and c.seconds), None))
@@ -56,19 +59,22 @@ def quality(results: Results, setting: Setting, metric: str, reference: str) -> 
         columns,
         rows,
         caption=f"Distance to {REFERENCE[reference]}."
-        + (f" Not run yet: {', '.join(waiting)}." if waiting else ""),
+        + (f" Not run yet: {', '.join(waiting)}." if waiting else "")
+        + made.note(),
         group_by=len(columns) - 1,
     )
 
 
-def shown(cell: Cell, score: Score | str, digits: int) -> Shown:
-    """A score with its spread; the runs of the network where they are not the budget."""
+def shown(cell: Cell, score: Score | str, digits: int, made: Made) -> Shown:
+    """A score with its spread; the runs of the network where they are not the budget; a mark where
+    other code made it.
+    """
     if not isinstance(score, Score):
         return Shown(math.nan, score.split(":")[0])
     text = score.text(digits)
     if abs(cell.evaluations - (cell.budget or 0)) > 1e-9:
         text += f" ({cell.evaluations:.3g} runs)"
-    return Shown(score.mean, text, cell.competes)
+    return Shown(score.mean, text + made.mark(cell), cell.competes)
 
 
 def beside(setting: Setting) -> Table:
@@ -87,7 +93,8 @@ def beside(setting: Setting) -> Table:
         columns.append(Column(name, measure.unit, measure.better, digits[name]))
         columns.append(Column(PAPER))
     notes: list[str] = []
-    rows = [row_of(cell, digits, several, notes) for cell in cells]
+    made = Made(cells)
+    rows = [row_of(cell, digits, several, notes, made) for cell in cells]
     why = "; ".join(f"({i}) {note}" for i, note in enumerate(notes, 1))
     caption = (
         f"Mean ± sd over seeds, and beside it the paper's own number ({setting.label}). NFE: "
@@ -98,14 +105,16 @@ def beside(setting: Setting) -> Table:
         f"{setting.title}: measured, beside the paper",
         columns,
         rows,
-        caption=f"{caption} {why}".strip(),
+        caption=f"{caption}{made.note()} {why}".strip(),
         group_by=1 if several else None,
     )
 
 
-def row_of(cell: Cell, digits: dict[str, int], several: bool, notes: list[str]) -> list[Entry]:
+def row_of(
+    cell: Cell, digits: dict[str, int], several: bool, notes: list[str], made: Made
+) -> list[Entry]:
     full = cell.method == "full"
-    row: list[Entry] = [cell.title]
+    row: list[Entry] = [cell.title + made.mark(cell)]
     if several:
         row.append(cell.method if full else f"B = {cell.budget}" if cell.budget else OWN)
     calls = noted(number(cell.evaluations), cell.result.get("reasons", ()), notes)

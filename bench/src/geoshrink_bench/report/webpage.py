@@ -13,11 +13,13 @@ from geoshrink.page.markup import element
 from ..page import Folded
 from ..words import DONE, REFERENCE
 from .about import facts, lead, missing
+from .calls_tables import calls_tables
 from .charts import charts
 from .contests import chosen
 from .looks import look
 from .overview import overview
 from .results import Results, Setting
+from .staleness import stale_cells
 from .tables import tables_of
 
 FIRST = 2  # charts that are not folded away
@@ -35,7 +37,7 @@ class Code:
 
 def webpage(results: Results, bar: Callable[[int], Any], samples: int | None = None) -> Page:
     """Samples are shown of the first setting of each model that kept some."""
-    sections: list[Section] = list(overview(results))
+    sections: list[Section] = [*overview(results), *calls_tables(results)]
     seen: set[str] = set()
     with bar(sum(len(setting.cells) for setting in results.settings)) as progress:
         tick = progress.update if progress else lambda: None
@@ -47,7 +49,7 @@ def webpage(results: Results, bar: Callable[[int], Any], samples: int | None = N
     lost = missing(results)
     if lost.rows:
         sections.append(Folded(lost.title, [lost], f"{len(lost.rows)} rows"))
-    about = [lead(results), *(setting.about for setting in results.settings)]
+    about = [lead(results), stale_cells(results), *(setting.about for setting in results.settings)]
     text = "\n\n".join(part for part in about if part)
     return Page(
         results.name, text, [*sections, origin(results)], "Made by `geoshrink bench report`."

@@ -15,6 +15,7 @@ from typing import Any
 from ..cases.zoo import REFERENCES, reference_key
 from ..cases.zoo_case import forwards_of
 from ..cases.zoo_suite import ZooSuite
+from ..code import state_of
 from ..metrics.base import is_current
 from ..metrics.zoo import all_metrics, metrics_of
 from ..models import recipes
@@ -56,13 +57,14 @@ class Found:
 
 
 def settings_of(
-    suites: Sequence[tuple[Path, ZooSuite]], tick: Callable[[], Any]
+    suites: Sequence[tuple[Path, ZooSuite]], tick: Callable[[], Any], empty: bool = False
 ) -> tuple[list[Setting], list[Path], list[str]]:
     """(the settings, the damaged files, sentences about what is left out); tick() after each cell.
 
     Of cells that differ in weights, version or converged steps those of the newest are taken, for
     each model: numbers of two models never stand in one table. A cell of a setting of the suite is
-    read and shown also where the suite does not ask for its method any more.
+    read and shown also where the suite does not ask for its method any more. Folders without any
+    cell are refused, unless they may be `empty`.
     """
     found: list[Found] = []
     failures: list[Found] = []
@@ -78,7 +80,7 @@ def settings_of(
             tick()
         told = (store.load(path, "error") for path in store.files("error"))
         failures += [Found(folder, *each) for each in told if each]  # half a message: not run
-    if not found and not failures:
+    if not (found or failures or empty):
         names = ", ".join(str(folder) for folder, _ in suites)
         more = f" ({len(damaged)} are damaged)" if damaged else ""
         raise ValueError(
@@ -128,12 +130,13 @@ def fill(cell: Cell, found: Found) -> None:
     if found.spec["kind"] == "latency":
         cell.timing = f"{FAILED}: {reason}" if failed else DONE
         if not failed:
+            cell.timed_code = state_of(found.spec, found.content)
             cell.seconds, cell.on = found.content["seconds"], found.spec.get("on", "")
     else:
         cell.status, cell.reason = (FAILED, reason) if failed else (DONE, "")
         if not failed:
             cell.spec, cell.result = found.spec, {**found.content, **forwards(found)}
-            cell.folder = found.folder
+            cell.folder, cell.code = found.folder, state_of(found.spec, found.content)
 
 
 def forwards(found: Found) -> Spec:

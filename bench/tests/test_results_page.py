@@ -1,0 +1,140 @@
+"""docs/results.md is what benchmarks/results_page.py writes of the cells that are kept."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from geoshrink_bench import suite
+from geoshrink_bench.asked import Asked
+from geoshrink_bench.store import Store
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+ARCHIVE = BENCHMARKS / "cells.tar.xz"
+FOLDERS = ("cells/rivals", "cells/first", "cells/foreign")
+
+
+@pytest.fixture(scope="module")
+def maker():
+    spec = importlib.util.spec_from_file_location("results_page", BENCHMARKS / "results_page.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # a dataclass looks for its module
+    spec.loader.exec_module(module)
+    return module
+
+
+def without_code(text: str) -> str:
+    """Without how many cells are stale, which changes with the code and not with the cells."""
+    text = re.sub(r"\d+ stale, \d+ by unknown code", "so many", text)
+    text = re.sub(r"(\| \d+ ){2}(\| [\d.]+ \|)$", r"| n | n \2", text, flags=re.MULTILINE)
+    return re.sub(r" (Every number was|†) made by [^.]*\.", "", text)
+
+
+@pytest.mark.skipif(not ARCHIVE.is_file(), reason="benchmarks/cells.tar.xz is not here")
+def test_the_page_is_what_the_command_writes(maker, tmp_path, monkeypatch):
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path / "cells", filter="data")
+    monkeypatch.chdir(tmp_path)
+    found = maker.gather([Path(folder) for folder in FOLDERS])
+    before = maker.PAGE.read_text(encoding="utf-8")
+    command = f"python benchmarks/results_page.py {' '.join(FOLDERS)} --write"
+    assert command in before
+    assert without_code(maker.page(before, found)) == without_code(before), f"run: {command}"
+    for name, svg in maker.charts(found).items():
+        assert (maker.PLOTS / name).read_text(encoding="utf-8") == svg, f"run: {command}"
+
+
+QUALITY = {
+    "GeoShrink (corrected)": {3: 30.0, 4: 40.0},
+    "GeoShrink (published)": {3: 25.0, 4: 30.0},
+    "direct": {3: 20.0, 4: 32.0},
+    "MeanCache": {3: 31.5, 4: 33.0},
+    "FORA": {3: 10.0},
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    models = {"fruit": {"budgets": [3, 4], "guidance": 3.0, "shift": 3.0, "steps": 6}}
+    given = {"name": "few", "samples": 2, "seeds": 1, "models": models, "methods": list(QUALITY)}
+    found = suite.read(given)
+    Asked("", found.source).save(tmp_path / "few")
+    for cell in found.cells():
+        value = QUALITY[cell["method"]].get(cell["budget"])
+        if value is not None:
+            more = {"kind": "fidelity", "converged": 800, "weights": "ab", "version": "1"}
+            ran = {"evaluations": cell["budget"], "evaluated": [0, 1, 2], "held": 0}
+            ran |= {
+                "made": {"on": "CPU", "torch": "2"},
+                "calibrated": cell["method"] == "MeanCache",
+            }
+            Store(tmp_path / "few").write(
+                cell | more, {"scores": {"PSNR": {"full": [value] * 2}}} | ran
+            )
+    return tmp_path / "few"
+
+
+def test_every_part_is_computed(maker, folder):
+    found = maker.gather([folder])
+    assert found.others is None and "| few | `few` | 9 | 1 | 0 | 0 | 9 | 1 |" in maker.cells(found)
+    said = " ".join(maker.conclusion(found).split())
+    assert "some rival is nearer in 1 of 1 with 3 calls: with 3 calls more often than not." in said
+    assert "than direct step reduction in 2 of 2 contests, by 9.0 dB in the median" in said
+    assert "every rival that ran in 1 of 2" in said
+    assert "for 30 dB it makes ≤ 50 % of the full run's calls" in said
+    lost = maker.losses(found)
+    assert "behind some rival in 1 of 2 contests" in lost and "MeanCache (1)" in lost
+    assert "| PSNR dB ↑ | 3 | MeanCache | 30.00 | 31.50 | 1.5 |" in lost
+    line = "*9 of 10 cells of `few` done, 1 missing; 0 stale, 9 by unknown code; geoshrink 1, CPU.*"
+    assert line in lost
+    rows = maker.pictures(found).splitlines()
+    assert rows[2] == "| 3, 3 | direct | 20.0 | 32.0 |" and rows[4].endswith("| 30.0 | **40.0** |")
+    assert rows[5] == "|  | best rival | **31.5** MeanCache | 33.0 MeanCache |"
+    assert "| pictures, 6 steps | 35 | > 4 | > 4 | 3.5 | > 4 | — | ≥ 12 % | 42 % |" in maker.calls(
+        found
+    )
+    assert set(maker.charts(found)) == {"calls.svg"}
+
+
+def test_only_what_is_between_the_marks_is_made_anew(maker, folder):
+    found = maker.gather([folder])
+    marks = [
+        f"<!-- begin {name} -->\nold\n<!-- end {name} -->\nkept {name}\n" for name in maker.PARTS
+    ]
+    text = maker.page("# Mine\n" + "".join(marks), found)
+    assert text.startswith("# Mine\n") and "old" not in text
+    assert all(f"\nkept {name}\n" in text for name in maker.PARTS)
+    assert maker.page(text, found) == text
+    with pytest.raises(ValueError, match="must have <!-- begin cells --> and"):
+        maker.page("# Mine", found)
+    with pytest.raises(ValueError, match="nothing makes weather"):
+        maker.page(text + "<!-- begin weather -->", found)
+
+
+def test_folders_without_our_default_are_refused(maker, folder, capsys):
+    for path in folder.glob("*.cell.json"):
+        if "corrected" in path.read_text():
+            path.unlink()
+    with pytest.raises(SystemExit):
+        maker.main([str(folder)])
+    assert "no cells of geoshrink on models of the zoo" in capsys.readouterr().err
+
+
+def test_a_page_that_lost_what_is_quoted_is_refused(maker, monkeypatch):
+    excerpts = maker.excerpts
+    with pytest.raises(ValueError, match=r"planning.md has no section 'Weather'; it has What was"):
+        excerpts.section("planning.md", "Weather")
+    with pytest.raises(ValueError, match="no bullet begins with 'rain'"):
+        excerpts.bullets("planning.md", "Losses", "rain")
+    with pytest.raises(ValueError, match="not all of paper, rain"):
+        heading, first = "Against direct and the default before", "our models, against direct"
+        excerpts.rows("default.md", heading, first, ("paper", "rain"))
+    monkeypatch.setattr(excerpts, "read", lambda name: "# A page\n")
+    with pytest.raises(ValueError, match="does not say what it was made by"):
+        excerpts.made_by("planning.md")
