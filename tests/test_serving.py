@@ -57,7 +57,7 @@ def test_a_request_replaces_the_amount_and_keeps_the_rest():
 
 def test_a_plan_of_the_server_gives_way_to_a_request():
     plan = Plan.of(SIGMAS, 8)
-    policy = Policy({"plan": plan.to_dict() if hasattr(plan, "to_dict") else plan})
+    policy = Policy({"plan": plan})
     options, _ = policy.options()
     assert options is not None and options["plan"].anchors == plan.anchors
     assert policy.options({"budget": 9})[0] == {"budget": 9}
