@@ -139,7 +139,8 @@ def test_every_method_by_its_name(name):
 
     def make():
         count = 2 if name == "GeoShrink (planned)" else 1  # a profile needs four samples
-        return METHODS[name]({}, lambda: [small_case(steps=30, depth=6)] * count, budget)
+        quick = {"heats": 5, "climbs": 1} if name == "BudCache" else {}
+        return METHODS[name](quick, lambda: [small_case(steps=30, depth=6)] * count, budget)
 
     if name in OUT_OF_REACH:
         with pytest.raises(ValueError, match=OUT_OF_REACH[name]):
@@ -166,7 +167,8 @@ def test_a_budget_is_a_whole_number(case, name):
 
 WITH_WARM_UP = (
     *("ToCa", "TaylorSeer", "TaylorSeer-Lite", "ResilPhase", "MagCache", "EasyCache"),
-    *("LazyCache", "DBCache", "HiCache", "Spectrum", "VDE"),
+    *("LazyCache", "DBCache", "HiCache", "Spectrum", "VDE", "SeaCache", "DPCache", "ZEUS"),
+    *("PrediT", "TACache", "FastFlow"),
 )
 
 

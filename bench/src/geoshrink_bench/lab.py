@@ -10,10 +10,11 @@ import torch
 from .code import TODAY
 from .methods.base import Method
 from .methods.registry import METHODS, Training
+from .methods.tuning import CHOICES
 from .store import Store
 
 Spec = dict[str, Any]
-TUNED = ("threshold", "warm_up", "retention")  # said in a cell, where its method has them
+TUNED = ("threshold", "retention", *CHOICES)  # said in a cell, where its method has them
 
 
 class Lab:

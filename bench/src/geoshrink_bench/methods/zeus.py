@@ -74,7 +74,7 @@ def grouped(grid: Grid, budget: int, warm_up: int, fresh: int = 1, tail: int = 0
     >>> grouped(Grid.of(sigmas), 9, 4)
     [0, 1, 2, 3, 8, 12, 16, 21, 26]
     >>> grouped(Grid.of(sigmas), 9, 3, fresh=2, tail=1)
-    [0, 1, 2, 11, 12, 20, 21, 29]
+    [0, 1, 2, 10, 11, 20, 21, 29]
     """
     for rows in range(whole(budget, "budget") // fresh, -1, -1):
         skipped = grid.steps - warm_up - tail - rows * fresh
