@@ -45,7 +45,7 @@ def make(pipe: Any, policy: Policy, asked: Any, call: dict[str, Any]) -> tuple[A
     except (TypeError, ValueError) as error:  # this pipeline cannot do it
         handle, why = None, f"{KEY}: {error}"
     with handle or nullcontext():
-        return mine(**call).images[0], told(handle and handle.report, why[:300])  # in a header
+        return mine(**call).images[0], told(handle and handle.report, why)
 
 
 class Handler(BaseHTTPRequestHandler):
