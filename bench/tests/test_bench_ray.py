@@ -62,8 +62,15 @@ def cells(folder: Path) -> dict[str, Any]:
     return found
 
 
-def references(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.glob("*.reference.safetensors")}
+def references(folder: Path) -> dict[str, tuple[Any, bytes]]:
+    return {path.name: contents(path) for path in folder.glob("*.reference.safetensors")}
+
+
+def contents(path: Path) -> tuple[Any, bytes]:
+    """What a file of tensors says, and its numbers: safetensors writes the facts in any order."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + length]), data[8 + length :]
 
 
 def stamps(folder: Path) -> dict[str, int]:
