@@ -7,11 +7,13 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from geoshrink import Learning, accelerate
+from geoshrink.hosts import responses
 from geoshrink.hosts.hooks import hooks_in
 from geoshrink.hosts.options import check_options
 from geoshrink.hosts.seats import seat_of
@@ -273,3 +275,71 @@ def test_what_a_session_holds_goes_with_it():
         served(schedulers.FLOW["flow, shift"](), Net(), {"budget": 8})
     gc.collect()
     assert sum(isinstance(o, Session) for o in gc.get_objects()) == before
+
+
+# --- schedulers that are remembered
+
+
+def planned(scheduler: Any) -> Any:
+    scheduler.set_timesteps(STEPS)
+    session = Session(scheduler, scheduler.timesteps, check_options(None, {"budget": 8}))
+    session.hooks.lift()
+    return session.run
+
+
+def table_of(scheduler: Any) -> Any:
+    return responses.run_on_impulses(scheduler, planned(scheduler).plan, 0, {}).table
+
+
+def test_a_scheduler_is_tried_out_once_for_every_state():
+    responses.tried.cache_clear()
+    first, second = (table_of(schedulers.ORDER_1["UniPC"]()) for _ in range(2))
+    assert second is first
+    assert table_of(schedulers.ORDER_1["DPM++"]()) is not first
+    assert table_of(schedulers.vp("UniPCMultistepScheduler", solver_order=3)()) is not first
+
+
+def test_a_class_that_was_changed_is_tried_out_anew():
+    kind: Any = type("Mine", (type(schedulers.ORDER_1["DPM++"]()),), {"gain": 1.0})
+    plain_step = kind.step
+
+    def step(self: Any, output: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return plain_step(self, self.gain * output, *args, **kwargs)
+
+    kind.step = step
+    first = table_of(kind(**schedulers.BETAS))
+    kind.gain = 0.5
+    halved = table_of(kind(**schedulers.BETAS))
+    assert not np.allclose(first[0], halved[0])
+    kind.gain = 1.0
+    assert np.allclose(table_of(kind(**schedulers.BETAS)), first)
+
+
+@pytest.mark.parametrize("given", [[0.5], np.float32(0.5), {"a": 1}])
+def test_a_setting_that_cannot_be_tried_out_is_refused(given: Any):
+    scheduler = schedulers.ORDER_1["DPM++"]()
+    run = planned(scheduler)
+    with pytest.raises(ValueError, match="step is given scale"):
+        responses.run_on_impulses(scheduler, run.plan, 0, {"scale": given})
+    generators = [torch.Generator(), torch.Generator()]
+    responses.run_on_impulses(scheduler, run.plan, 0, {"generator": generators, "eta": None})
+
+
+def test_a_scheduler_that_begins_elsewhere_is_exact():
+    scheduler = schedulers.FLOW["flow"]()
+    scheduler.set_timesteps(STEPS)
+    scheduler.set_begin_index(0)
+    session = Session(scheduler, scheduler.timesteps[8:], check_options(None, {"budget": 8}))
+    assert session.forced and "begins at another timestep" in session.notes[0][1]
+
+
+def test_outputs_that_overflow_are_doubtful():
+    scheduler, net = schedulers.FLOW["flow"](), Net()
+    scheduler.set_timesteps(STEPS)
+    session = Session(scheduler, scheduler.timesteps, check_options(None, {"budget": 8}))
+    x = noise()
+    with torch.no_grad():
+        for n, t in enumerate(scheduler.timesteps):
+            output = session.output(n, lambda x=x: 1e25 * net(x / 1e25), x)
+            x = scheduler.step(output, t, x).prev_sample
+    assert session.close().doubtful

@@ -5,6 +5,7 @@ vllm itself, which needs CUDA, is a stand-in (support/vllm_stubs.py).
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pickle
 import random
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 import warnings
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -773,3 +775,23 @@ def test_two_ranks_of_guidance_are_alike_and_as_one():
             assert got["output"] == output.flatten().tolist(), (name, rank)
             assert got["calls"] == branches[rank] * calls and got["told"]["calls"] == calls
             assert got["gathers"] == max(branches) * calls
+
+
+# -- the finder
+
+
+def test_modules_are_patched_however_they_are_loaded(tmp_path, monkeypatch):
+    """From a zip, whose modules share a loader; and not a private copy that somebody runs first."""
+    with zipfile.ZipFile(tmp_path / "parts.zip", "w") as file:
+        file.writestr("zipped_one.py", "value = 1")
+        file.writestr("zipped_two.py", "value = 2")
+    monkeypatch.syspath_prepend(str(tmp_path / "parts.zip"))
+    seen: list[str] = []
+    watch = plugin.Watch({"zipped_two": lambda module: seen.append(module.__name__)})
+    monkeypatch.setattr(sys, "meta_path", [watch, *sys.meta_path])
+    spec: Any = importlib.util.find_spec("zipped_two")
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    assert seen == []
+    assert import_module("zipped_one").value == 1 and seen == []
+    assert import_module("zipped_two").value == 2 and seen == ["zipped_two"]
+    assert watch not in sys.meta_path
