@@ -145,5 +145,9 @@ def test_what_is_told_is_json():
     assert both["calls"] == 26 and both["steps"] == 40 and not both["exact"]
     assert both["estimated_db"] == one["estimated_db"] and both["forwards"] is None
     assert joined(told(None, "a"), told(None, "b"))["reasons"] == ["a", "b"]
+    left = joined(one, told(None, "left alone"))
+    assert left["calls"] is None and left["estimated_db"] == one["estimated_db"]
+    assert joined(one, told(None, "refused", 20))["calls"] == 26
+    assert joined(one, {**one, "estimated_db": None})["estimated_db"] is None
     assert set(told(None)) == set(one) == set(both)
     json.dumps([one, full, both])

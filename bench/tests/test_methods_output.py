@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from cases import calls_of, plain, small_case
+from cases import calls_of, euler, joint_case, other_case, plain, sigmas_of, small_case
 from geoshrink import sample
 from geoshrink.grid import Grid
 from geoshrink.rules import RULES
@@ -24,48 +24,8 @@ from geoshrink_bench.methods.registry import METHODS
 from geoshrink_bench.methods.solvers import SOLVERS, Solver, integrate, through
 from geoshrink_bench.methods.stack import stack_of
 from geoshrink_bench.methods.vde import VDE
-from geoshrink_bench.zoo.model import Model
-from geoshrink_bench.zoo.recipes import RECIPES, Recipe
 
 FOREVER = 1e9
-
-
-def joint_case(steps=12) -> ZooCase:
-    """Two tensors, each on its own σ-grid."""
-    torch.manual_seed(0)
-    shape = dict(
-        shapes=((1, 4, 4), (1, 64)), patches=((2, 2), (16,)), width=32, depth=2, heads=2,
-        condition=16,
-    )  # fmt: skip
-    recipe = dataclasses.replace(RECIPES["digits-av"], network=shape)
-    network = recipe.build(5)
-    for parameter in network.parameters():
-        torch.nn.init.normal_(parameter, std=0.15)
-    model = Model(
-        recipe, network.eval().requires_grad_(False), {"classes": list("abcde"), "data": {}}, ""
-    )
-    return ZooCase(model, [0, 3], model.noise(2), 2.0, steps, (12.0, 3.0))
-
-
-def other_case(name: str, steps=12) -> ZooCase:
-    """The small network as one that predicts noise or data."""
-    case = small_case(steps)
-    small = case.model.recipe
-    assert isinstance(small, Recipe)
-    recipe = dataclasses.replace(RECIPES[name], network=small.network)
-    return dataclasses.replace(case, model=dataclasses.replace(case.model, recipe=recipe))
-
-
-def sigmas_of(case: ZooCase) -> tuple[float, ...]:
-    return case.grid().tracks[0].sigmas
-
-
-def euler(case: ZooCase, output) -> torch.Tensor:
-    """Euler with output(n, x) in place of the velocity."""
-    x, sigmas = case.noise, sigmas_of(case)
-    for n in range(len(sigmas) - 1):
-        x = x + (sigmas[n + 1] - sigmas[n]) * output(n, x)
-    return x
 
 
 @pytest.fixture

@@ -194,7 +194,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         "Made by `benchmarks/gpu/sizes.py`. dB: the full run's energy over the error's in latents, "
         f"mean of {SAMPLES} samples; the full run is the same network's. One {rows[0]['device']}, "
         f"{BATCH} latents a step; networks may have shared the GPU, so steps and loss say how much "
-        "each has learnt.",
+        "each has learnt. One seed of each.",
         "",
         "| network | parameters | minutes | steps | loss at the end |",
         "|---|--:|--:|--:|--:|",

@@ -81,7 +81,7 @@ class Plugin:
                 keep(batch, lambda: told(None, why, len(ctx.timesteps)))
             return original(stage, ctx, batch, *args, **kw)
         with Hooks() as hooks:
-            loop = Loop(stage, ctx, batch, options, hooks)
+            loop = DenoisingLoop(stage, ctx, batch, options, hooks)
             hooks.place(stage, PREDICT, loop.on_predict)
             result = original(stage, ctx, batch, *args, **kw)
             keep(batch, loop.close)
@@ -148,7 +148,7 @@ class Plugin:
             exchange.told = done
 
 
-class Loop:
+class DenoisingLoop:
     """One denoising loop of one request. It is prepared at its first stage, when the scheduler is
     ready; what cannot be prepared is exact, and `why` says so.
     """
