@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs tiny Stable Diffusion and FLUX pipelines, plain and accelerated, on old releases of diffusers.
-#   [TORCH=2.4.1] scripts/oldest.sh [folder of the scratch environment]
-# Needs Python 3.10 or 3.11 and a package index. Prints one line per release and pipeline.
+#   [TORCH=2.7.0] scripts/oldest.sh [folder of the scratch environment]
+# Needs Python 3.11 and a package index. Prints one line per release and pipeline.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 venv=${1:-$(mktemp -d)/venv}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import time
 import zipfile
 from pathlib import Path
@@ -22,6 +23,7 @@ from geoshrink.batch.samples import Recipe
 from geoshrink.batch.spread import parts_of
 from geoshrink.compare import Pictures, Settings
 from geoshrink.files import digest
+from geoshrink.pointers import notes_of, page_of
 
 pytest.importorskip("fsspec")
 pytest.importorskip("pyarrow")
@@ -132,9 +134,13 @@ def test_bad_prompts_are_quoted(tmp_path: Path, name: str, content: bytes, said:
         read_prompts(str(tmp_path / name))
 
 
-def test_a_missing_file_says_which(tmp_path: Path):
-    with pytest.raises(FileNotFoundError, match=r"none\.txt"):
-        read_prompts(str(tmp_path / "none.txt"))
+@pytest.mark.parametrize("path", ["none.txt", ".", "memory://nowhere/p.jsonl"])
+def test_a_missing_file_says_which_and_what_it_may_be(tmp_path: Path, monkeypatch, path: str):
+    monkeypatch.chdir(tmp_path)
+    said = re.escape(f"no file of prompts {path!r}: give a file with a prompt on each line, JSON")
+    with pytest.raises(FileNotFoundError, match=said) as caught:
+        read_prompts(path)
+    assert notes_of(caught.value) == [f"See {page_of('batch')}"]
 
 
 # -- keys

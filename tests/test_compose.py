@@ -283,6 +283,26 @@ def test_a_cache_that_is_enabled_later_is_refused():
     assert torch.equal(run(pipe, kwargs), plain)
 
 
+@pytest.mark.parametrize("at", ["instance", "class"])
+def test_teacache_is_refused_while_it_is_enabled(monkeypatch, at):
+    # Was: it is not. Its authors patch forward(), and put their settings on the class.
+    pipe, kwargs = tiny()
+    place = pipe.transformer if at == "instance" else type(pipe.transformer)
+    monkeypatch.setattr(place, "enable_teacache", True, raising=False)
+    with pytest.raises(ValueError, match=r"FluxTransformer2DModel.*set its enable_teacache"):
+        accelerate(pipe, budget=BUDGET)
+    pipe.transformer.enable_teacache = False
+    with accelerate(pipe, budget=BUDGET) as handle:
+        run(pipe, kwargs)
+        assert handle.report is not None and handle.report.evaluations == BUDGET
+
+
+def test_a_method_that_would_enable_teacache_is_no_cache(monkeypatch):
+    pipe, _ = tiny()
+    monkeypatch.setattr(type(pipe.transformer), "enable_teacache", lambda self: None, raising=False)
+    accelerate(pipe, budget=BUDGET).remove()
+
+
 def test_a_cache_that_is_applied_by_hand_is_refused():
     # Was: apply_…_cache() sets no _cache_config, so is_cache_enabled does not know of it.
     pipe, _ = tiny()

@@ -1,5 +1,5 @@
-"""The one way in which geoshrink writes a file that somebody may read again, and what tells
-contents apart.
+"""The one way in which geoshrink writes a file that somebody may read again, the one in which it
+reads what may never end, and what tells contents apart.
 """
 
 from __future__ import annotations
@@ -7,8 +7,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
+
+BLOCK = 2**16  # bytes that are read at a time
 
 
 def write_whole(file: str | Path, content: str | bytes) -> Path:
@@ -19,7 +24,7 @@ def write_whole(file: str | Path, content: str | bytes) -> Path:
     """
     place = Path(file)
     place.parent.mkdir(parents=True, exist_ok=True)
-    part = place.with_name(f".{place.name}.{os.getpid()}")
+    part = place.with_name(f".{place.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         with open(part, "wb") as out:
             out.write(content.encode() if isinstance(content, str) else content)
@@ -31,6 +36,25 @@ def write_whole(file: str | Path, content: str | bytes) -> Path:
     finally:
         part.unlink(missing_ok=True)
     return place
+
+
+def read_in_time(file: Any, most: int, seconds: float) -> bytes:
+    """At most so many bytes of an open file; a TimeoutError if they take longer than that, such as
+    those of a server that sends one now and then.
+    """
+    end, found, left = time.monotonic() + seconds, [], most
+    take = getattr(file, "read1", file.read)  # does not wait until the block is full
+    while left > 0 and (block := take(min(left, BLOCK))):
+        found.append(block)
+        left -= len(block)
+        if time.monotonic() > end:
+            raise TimeoutError(f"{most - left} bytes in {seconds:g} seconds: it was given up")
+    return b"".join(found)
+
+
+def version() -> str:
+    """Of this geoshrink, for what it writes; looked up, since the package imports this file."""
+    return sys.modules[__name__.partition(".")[0]].__version__
 
 
 def digest(value: Any) -> str:

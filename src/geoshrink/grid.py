@@ -25,6 +25,7 @@ ABSOLUTE, RELATIVE = 1e-5, 1e-4
 class Grid:
     """The tracks of all output slots over their common effective stages 0 … T − 1.
 
+    tracks   one for each output slot: its σ, and what its outputs say about the data
     kept     the caller's number of each effective stage: stages of zero length are dropped
     given    how many stages the caller counts
     regimes  effective stages at which a new regime begins (stage 0 is not listed)
@@ -112,11 +113,11 @@ class Grid:
         return {given: n for n, given in enumerate(self.kept)}
 
     def matches(self, other: Grid) -> bool:
-        """Whether both grids have the same stages, up to rounding."""
+        """Whether the other grid has the same stages, up to rounding."""
         return self.difference(other) is None
 
     def difference(self, other: Grid) -> str | None:
-        """The first difference of the stages, as "mine, not theirs"; None if there is none."""
+        """The first difference to the other grid, as "mine, not theirs"; None if there is none."""
         if len(self.tracks) != len(other.tracks):
             return f"{len(self.tracks)} σ-grids, not {len(other.tracks)}"
         if self.steps != other.steps:

@@ -6,11 +6,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-#: Named methods: keyword arguments for Plan.of, Run and sample. "geoshrink" is our default, which
-#: needs none, and "default" its old name; "uncorrected" is what it is where cells cannot be
-#: corrected. The rest are the rows of the paper's ablation, where "GeoShrink" is "paper"; it does
-#: not say whether its "linear" scales the innovation by λ or keeps it whole (ω = 1), so both are
-#: here.
 METHODS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         name: MappingProxyType(options)
@@ -28,6 +23,13 @@ METHODS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         }.items()
     }
 )
+"""Named methods: keyword arguments for Plan.of, Run and sample.
+
+"geoshrink" is our default, which needs none, and "default" its old name; "uncorrected" is what it
+is where cells cannot be corrected. The rest are the rows of the paper's ablation, where "GeoShrink"
+is "paper"; it does not say whether its "linear" scales the innovation by λ or keeps it whole
+(ω = 1), so both are here.
+"""
 
 
 def is_default(options: Mapping[str, Any]) -> bool:

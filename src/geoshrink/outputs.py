@@ -26,8 +26,11 @@ def register_output(
     flatten: Callable[[Any], Iterable[Any]],
     unflatten: Callable[[Any, list[Any]], Any],
 ) -> None:
-    """Teaches geoshrink a type: flatten(output) → its parts, unflatten(output, new parts) → a new
-    output.
+    """Teaches geoshrink a type of outputs.
+
+    kind       the type
+    flatten    flatten(output) returns its parts: tensors, or containers of them
+    unflatten  unflatten(output, parts) returns a new output of the same structure with these parts
 
     >>> class Sparse:
     ...     def __init__(self, coords, feats): self.coords, self.feats = coords, feats

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from .blocks import PER_SAMPLE, Blocks
 from .checks import check_coefficients, check_data_space, check_refine
 from .clock import CLOCKS, Clock
 from .correction import Correction, usual
+from .files import write_whole
 from .grid import Grid, Track
 from .meshes.auto import noise_levels, progress
 from .meshes.paper import certificate, retention_floor
@@ -24,7 +25,9 @@ from .meshes.placement import check_anchors, choose_anchors
 from .methods import METHODS as METHODS
 from .methods import is_default
 from .plan_json import VERSION as VERSION
-from .plan_json import decoded, encoded
+from .plan_json import decoded, encoded, sealed
+from .pointers import explained, see
+from .purpose import Purpose
 from .rules import Rule
 from .rules.retention import check_shared
 from .targets import FLOW, RUN, aimed
@@ -37,6 +40,7 @@ SPACES = ("output", "data")
 class Plan:
     """Which stages are queried and how the others are predicted. Hashable; to and from JSON.
 
+    grid          the solver's stages and their σ
     anchors       the effective stages at which the model is queried, in order, starting with 0
     rules         one rule per cell; cell i holds the stages skipped after anchor i
     coefficients  None, or one ω per (refined) stage; a stage whose ω is None follows the rule
@@ -52,6 +56,8 @@ class Plan:
                   mesh's y
     aim           the quality that the run holds (aim.py): it goes on with other anchors where it
                   must; None: the anchors stay
+    purpose       what it was made for (purpose.py): where a host knows otherwise of a run, it
+                  refuses the plan; None: nobody said. No part of what makes two plans equal
     """
 
     grid: Grid
@@ -65,6 +71,7 @@ class Plan:
     correct: Correction | None = None
     clock: str = "sigma"
     aim: Aim | None = None
+    purpose: Purpose | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "anchors", check_anchors(self.anchors, self.grid))
@@ -92,8 +99,10 @@ class Plan:
         object.__setattr__(self, "correct", Correction.of(self.correct))
         check_clock(self.clock, self.grid)
         object.__setattr__(self, "aim", Aim.of(self.aim))
+        object.__setattr__(self, "purpose", Purpose.of(self.purpose))
 
     @classmethod
+    @explained("anchors")
     def of(
         cls,
         sigmas: Any,
@@ -122,15 +131,17 @@ class Plan:
         >>> Plan.of([1 - i / 50 for i in range(51)], 10, anchors="geometric").anchors
         (0, 1, 2, 3, 6, 9, 14, 21, 32, 49)
 
-        How many stages are queried; without any of these four, every stage:
+        sigmas        σ_0 … σ_T, one sequence or a structure of them; or a Grid
+
+        How many stages are queried; without budget, speedup, target_db and anchors, every stage:
 
         budget        this many
         speedup       the number of stages divided by this, but at least 4
         target_db     as many as the run turns out to need to come this close to the full run, in
-                      dB of the full run's energy over the error's (docs/quality.md); with it
-                      most    calls at most
-                      judge   "mean": the mean over the samples of a batch is to reach it; "worst":
-                              every sample. One decision is made for the whole batch
+                      dB of the full run's energy over the error's (docs/quality.md)
+        most          with target_db: calls at most
+        judge         with target_db: "mean", the mean over the samples of a batch is to reach it;
+                      or "worst", every sample. One decision is made for the whole batch
         anchors       these, as stage numbers; or the name of the mesh that places the budget:
                       "corrected" (the default, for corrected cells), "auto" (for others), "sigma",
                       "geometric" (the paper's), "uniform", or one that you registered
@@ -226,6 +237,7 @@ class Plan:
 
     @property
     def budget(self) -> int:
+        """How many stages are queried."""
         return len(self.anchors)
 
     @property
@@ -343,7 +355,17 @@ class Plan:
         """The plan as JSON text, which Plan.from_json reads."""
         return json.dumps(encoded(self))
 
+    def save(self, file: str | Path) -> Path:
+        """Writes the plan to a file, as JSON with a sha256; returns its path. `plan=` takes it."""
+        return write_whole(file, json.dumps(sealed(self)) + "\n")
+
     @classmethod
+    def load(cls, file: str | Path) -> Plan:
+        """The plan in a file that save(), to_json() or `geoshrink plan` wrote."""
+        return given_plan(Path(file))
+
+    @classmethod
+    @explained("plans")
     def from_json(cls, text: str) -> Plan:
         """The plan that to_json() wrote as `text`; a ValueError if it is none or is damaged.
 
@@ -357,6 +379,7 @@ class Plan:
             raise ValueError(f"this is not a geoshrink plan: {str(text)[:60]!r}") from None
 
     @classmethod
+    @explained("plans")
     def from_body(cls, body: Any) -> Plan:
         """The plan in what JSON text was decoded to."""
         return decoded(cls, body)
@@ -383,6 +406,7 @@ def source_of(seen: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
     return (seen[0], *before) if seen and before else ()
 
 
+@explained("plans")
 def given_plan(plan: Any, others: Mapping[str, Any] | None = None, sigmas: Any = None) -> Plan:
     """A plan as people pass it: a Plan, the path of its JSON file, or the contents as a dict.
 
@@ -416,6 +440,7 @@ def default_mesh(corrected: bool, hold: bool) -> str:
     return "sigma" if hold else "corrected" if corrected else "auto"
 
 
+@explained("quality")
 def aimed_at(
     grid: Grid,
     db: float,
@@ -483,5 +508,6 @@ def check_levels(grid: Grid, what: str) -> None:
 def check_plan(plan: Plan, grid: Grid) -> Plan:
     """The plan; a ValueError if it was made for other stages than these."""
     if difference := plan.grid.difference(grid):
-        raise ValueError(f"the plan was made for {difference}: make the plan for this grid")
+        apart = ValueError(f"the plan was made for {difference}: make the plan for this grid")
+        raise see(apart, "fit")
     return plan

@@ -43,8 +43,11 @@ class Stage:
 class Report:
     """What happened in one run. print(report) shows it as a small table; to_dict() is plain data.
 
+    plan        the plan of the run, in words
+    steps       how many stages the run has
     queried     the stages at which the plan asked for the model, as far as the run has come
     extra       further queries that the plan did not foresee ("10 + 1"); `reasons` says why
+    stages      one Stage for each stage and output: whether it was exact, ω, ρ, turning, self-check
     reasons     (stage, what happened): fall-backs, restarts, outputs that were not finite
     bytes_held  the most memory that the history took
     regimes     the stages at which guidance, expert or conditioning was planned to change
@@ -54,6 +57,7 @@ class Report:
                 it, a callback's own) are not in it. None where nobody counts: Run and
                 sample(), but that counts Heun's calls of velocity
     blind       how many samples the mask hides altogether: nothing is known of them
+    certificate  bound on ρ of the paper's mesh; None for other anchors
     floor       the least ω of a stage with an innovation, where the rules promise one
     estimate    about how far the result is from the full run, or why that is not known
     """
@@ -105,6 +109,7 @@ class Report:
 
     @property
     def predicted(self) -> tuple[int, ...]:
+        """The stages at which the model was not asked."""
         return tuple(dict.fromkeys(s.stage for s in self.stages if not s.exact))
 
     @property
@@ -141,6 +146,7 @@ class Report:
         return f"{self.estimate.doubt}: {ADVICE}" if self.estimate.doubt else None
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain data, for JSON."""
         return asdict(self)
 
     def summary(self) -> str:

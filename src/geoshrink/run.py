@@ -62,7 +62,7 @@ class Run:
     dtype   statistics are accumulated in this precision or better
     group   a process group (True: the default one) where each process holds a shard of the output:
             the statistics are added up over it, once per anchor
-    reserve so many of the budget's queries (without a budget: further ones) are kept in hand and
+    reserve  so many of the budget's queries (without a budget: further ones) are kept in hand and
             spent where the self-check is worst (history/reserve.py)
     learn   True: the first run in a setting makes every call, and teaches the others where to query
             (docs/learning.md); a number N: so does every Nth; or geoshrink.Learning(…). It needs x
@@ -296,7 +296,13 @@ class Run:
     def __call__(
         self, n: int, evaluate: Callable[[], Any], x: Any = None, *, regime: Hashable = None
     ) -> Any:
-        """The output of stage n: evaluate() at an anchor, a prediction elsewhere."""
+        """The output of stage n: evaluate() at an anchor, a prediction elsewhere.
+
+        n          the stage, counted from 0; stage 0 begins a new run
+        evaluate   called without arguments, returns the model's output
+        x          the state: for the estimate, target_db, learn and space="data"
+        regime     anything that is equal while guidance, expert and conditioning stay the same
+        """
         n = whole(n, "a stage number")
         try:
             if self.queries(n, x, regime=regime):
@@ -308,7 +314,9 @@ class Run:
             raise
 
     def queries(self, n: int, x: Any = None, *, regime: Hashable = None) -> bool:
-        """Whether stage n must be queried, now that the loop has come to it."""
+        """Whether stage n must be queried, now that the loop has come to it; x and regime are those
+        of a call.
+        """
         if n == 0 or self._fresh or (self._done and 0 <= n < self.steps - 1):
             self.reset()
             self._begin_plan()
@@ -345,7 +353,9 @@ class Run:
     def with_state(
         self, n: int, evaluate: Callable[[], Any], x: Any, *, regime: Hashable = None
     ) -> tuple[Any, Any]:
-        """(the output of stage n, the state to step from): x, but for the correction of a cell."""
+        """run(n, evaluate, x, regime=…), and the state to step from: x, but for the correction of a
+        cell, which is then not in the output.
+        """
         n = whole(n, "a stage number")
         try:
             if not self.queries(n, x, regime=regime):
@@ -359,8 +369,9 @@ class Run:
             raise
 
     def observe(self, n: int, output: Any, x: Any = None) -> Any:
-        """Takes in the exact output of stage n; returns what the solver receives: the output
-        itself, its average over the refined stage, or one that carries the cell's correction.
+        """Takes in the exact output of stage n at state x; returns what the solver receives: the
+        output itself, its average over the refined stage, or one that carries the cell's
+        correction.
         """
         return self._observe(n, output, x, None)[0]
 
@@ -499,7 +510,7 @@ class Run:
             self.follow(self._goal.first)
 
     def predict(self, n: int, x: Any = None) -> Any:
-        """The predicted output of a skipped stage."""
+        """The predicted output of the skipped stage n at state x."""
         if self._unflatten is None or not self._history.seen:
             raise RuntimeError(f"stage {n} cannot be predicted: nothing was observed before it")
         stage, slots = self.plan.grid.effective.get(n), len(self._history.slots)

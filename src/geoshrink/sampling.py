@@ -15,6 +15,7 @@ from torch import Tensor
 from .grid import Track
 from .outputs import flatten, keys_of, structure
 from .plan import Plan
+from .pointers import explained
 from .quality.estimate import TWO_OUTPUTS
 from .report import Report
 from .run import Run
@@ -23,6 +24,7 @@ from .solvers.response import store, stored_in
 from .teaching import teacher_of
 
 
+@explained("loop")
 def sample(
     velocity: Callable[[Any, Any], Any],
     x: Any,

@@ -101,7 +101,9 @@ def built():
         slow_down(Results)
     toy = Toy()
 
-    def call(prompt=None, steps=20, seed=0, gain=1.0, size=8, count=1, height=None, width=None):
+    def call(
+        prompt=None, steps=20, seed=0, gain=1.0, size=8, count=1, less=0, height=None, width=None
+    ):
         note("calls.log", prompt)
         words, *orders = (prompt or "").split("; ")
         for order in orders:
@@ -109,7 +111,7 @@ def built():
         drawn = torch.Generator().manual_seed(zlib.crc32(words.encode()))
         mix = gain * torch.randn(size, size, generator=drawn)
         noise = torch.randn(3, size, size, generator=torch.Generator().manual_seed(seed))
-        value = toy.sample(mix, noise, steps)
+        value = toy.sample(mix, noise, steps - less)
         if "nan" in orders:
             value = value * float("nan")
         values = value.sigmoid()[None, None].repeat(count, 1, 1, 1, 1)
@@ -329,8 +331,11 @@ def nodes(count: int, folder: Path) -> Iterator[Nodes]:
 def hold(count: int) -> None:
     """The process that holds a cluster and takes orders: add, remove, free, actors."""
     import ray
+    from ray._common.utils import get_ray_address_file
     from ray.cluster_utils import Cluster
 
+    known = Path(get_ray_address_file(None))  # Ray writes it, wherever its own folder is
+    known.parent.mkdir(parents=True, exist_ok=True)
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # Ray prints
 

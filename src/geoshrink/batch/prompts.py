@@ -8,6 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..pointers import see
+
+FORMATS = (
+    "a file with a prompt on each line, JSON lines (.jsonl) or Parquet (.parquet), here or at an "
+    "address like s3://…"
+)
 #: Names of a row that are no arguments of the call.
 PROMPT, SEED = "prompt", "seed"
 
@@ -97,11 +103,13 @@ def parquet_rows(content: bytes) -> list[Mapping[str, Any]]:
 
 def open_file(path: str) -> bytes:
     """A file here, or at an address like s3://…"""
-    if "://" not in path:
-        with open(path, "rb") as file:
+    opened = fsspec().open if "://" in path else open
+    try:
+        with opened(path, "rb") as file:
             return file.read()
-    with fsspec().open(path, "rb") as file:
-        return file.read()
+    except (FileNotFoundError, IsADirectoryError):
+        told = f"no file of prompts {path!r}: give {FORMATS}"
+        raise see(FileNotFoundError(told), "batch") from None
 
 
 def fsspec() -> Any:

@@ -17,6 +17,9 @@ from .. import __version__
 from ..compare.inputs import Settings
 from ..compare.outcomes import progress_bar
 from ..files import digest, digest_of_folder
+from ..plan import Plan, given_plan
+from ..pointers import explained, see
+from ..purpose import Purpose
 from .jobs import Crew, Done, Engine, Failed, Here, Job
 from .prompts import Prompt, is_plain, prompt_of, read_prompts
 from .results import ERROR, Results
@@ -24,6 +27,7 @@ from .samples import Recipe
 
 #: Settings that decide what a sample is; the others say where it is made.
 ASKED = ("guidance", "height", "width", "frames", "dtype", "kwargs")
+MORE = 9  # stages that a scheduler may add to the steps that it is asked for: PNDM's beginning
 
 
 @dataclass
@@ -55,6 +59,7 @@ class Batch:
         return ", ".join(parts)
 
 
+@explained("batch")
 def run(
     model: str,
     prompts: str | Path | Sequence[str | Mapping[str, Any] | Prompt],
@@ -94,7 +99,9 @@ def run(
     place = str(out) if "://" in str(out) else str(Path(out).resolve())
     own = Settings(source, texts[:1], max(5, steps), (4,), **given)
     names = tuple(sorted({name for each in wanted for name in each.call}))
-    recipe = Recipe(own, steps, None if plain else check_options(options), place, names)
+    asked = None if plain else check_options(options)
+    check_plan(asked, steps, own.guidance)
+    recipe = Recipe(own, steps, asked, place, names)
     jobs = jobs_of(recipe, wanted)
     results = Results(str(out))
     names = results.names()
@@ -139,9 +146,30 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
         told = ", ".join(f"{name}={options[name]!r}" for name in amounts) or "none"
         raise ValueError(f"give one of budget, speedup, target_db and plan, got {told}")
     plan = options.get("plan")
-    if isinstance(plan, (str, Path)):
-        return {**options, "plan": json.loads(Path(plan).read_text("utf-8"))}
-    return dict(options)
+    return {**options, "plan": read_plan(plan)} if isinstance(plan, (str, Path)) else dict(options)
+
+
+def read_plan(file: str | Path) -> Any:
+    """What JSON says in a plan's file; a ValueError that names the file if it is no plan."""
+    try:
+        Plan.load(file)
+    except ValueError as error:
+        told = str(error) if str(file) in str(error) else f"{file}: {error}"
+        raise see(ValueError(told), "plans") from None
+    return json.loads(Path(file).read_text("utf-8"))
+
+
+def check_plan(options: Mapping[str, Any] | None, steps: int, guidance: float | None) -> None:
+    """Refuses a plan for other runs, before any model is loaded. What is known only then, the
+    scheduler, the network and the very stages, accelerate() compares.
+    """
+    if options is None or (given := options.get("plan")) is None:
+        return
+    purpose = given_plan(given).purpose or Purpose()
+    more = purpose.steps is not None and purpose.steps > steps + MORE  # fewer: some skip the first
+    known = Purpose(steps=steps if more else None, guidance=guidance)
+    if difference := purpose.difference(known):
+        raise see(ValueError(difference), "fit")
 
 
 def jobs_of(recipe: Recipe, wanted: Sequence[Prompt]) -> list[Job]:

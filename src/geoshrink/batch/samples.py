@@ -17,9 +17,11 @@ from ..compare.pipeline import Loaded, load
 from ..hosts import accelerate
 from ..hosts.recording import quiet_host
 from ..learning import Learning
+from ..report import Report
 from .jobs import Broken, Fatal
 from .results import Results
 
+MISFITS = ("this plan is for", "the plan was made for")  # how a refused plan's reason begins
 ERRORS = 4000  # characters of a traceback, its end
 
 
@@ -99,6 +101,7 @@ class Maker:
             raise TypeError(f"a {made.noun} cannot be kept: {type(made).__name__} has no file(i)")
         content, suffix = keep(0)
         report = cost.reports[-1] if cost.reports else None
+        check_fit(options, report, asked["call"])
         guess = None if report is None else report.estimated_db
         return (
             content,
@@ -120,6 +123,19 @@ def check_names(loaded: Loaded, names: Sequence[str]) -> None:
             raise ValueError(f"the prompts have a column {name!r}: {loaded.kind} takes none such")
         if name in loaded.way.sets:
             raise ValueError(f"the prompts have a column {name!r}: batch sets that itself")
+
+
+def check_fit(
+    options: Mapping[str, Any] | None, report: Report | None, call: Mapping[str, Any]
+) -> None:
+    """Ends a batch whose plan is for other runs: every sample would cost a full run. A prompt with
+    arguments of its own says nothing of the others: it is kept, and its report says why.
+    """
+    if options is None or "plan" not in options or report is None or call:
+        return
+    for _, why in report.reasons:
+        if why.startswith(MISFITS):
+            raise Fatal(why.removesuffix(": every stage is queried"))
 
 
 def clean() -> None:

@@ -11,8 +11,8 @@ PIPELINE = ("height", "width", "frames", "dtype", "device")
 
 
 def add_pipeline(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--height", type=int)
-    parser.add_argument("--width", type=int)
+    parser.add_argument("--height", type=int, help="of a picture; default: the pipeline's own")
+    parser.add_argument("--width", type=int, help="as --height")
     parser.add_argument("--frames", type=int, help="of a video")
     parser.add_argument("--dtype", help="bf16, fp16 or fp32; default: bf16 on a GPU")
     parser.add_argument("--device", help="default: cuda where there is one")
@@ -25,7 +25,7 @@ def add_ray(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ray", help="a cluster's address, auto, or local: one on this machine")
     group.add_argument("--workers", type=int, help="default: as many as the cluster has room for")
     group.add_argument("--gpus-per-worker", type=float, help="default: 1 where there are any")
-    group.add_argument("--cpus-per-worker", type=int, default=1, help="where there is no GPU")
+    group.add_argument("--cpus-per-worker", type=int, default=1, help="without GPUs; default: 1")
 
 
 def engine_of(args: argparse.Namespace) -> OnRay | None:

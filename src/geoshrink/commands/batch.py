@@ -8,8 +8,13 @@ from typing import Any
 
 from ..batch import run as run_batch
 from ..compare.inputs import read_kwargs
+from ..pointers import explained
 from .arguments import PIPELINE, add_pipeline, add_ray, engine_of
 
+EXAMPLES = """
+geoshrink batch models/FLUX.1-dev prompts.txt --out pictures --budget 10
+geoshrink batch mine:wan prompts.jsonl --out s3://bucket/run --target-db 30 --ray auto
+"""
 SETTINGS = ("steps", "guidance", *PIPELINE)
 OPTIONS = ("budget", "speedup", "target_db", "plan", "rule", "space")
 
@@ -29,15 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     amount.add_argument("--plan", help="or a plan file (geoshrink plan)")
     amount.add_argument("--plain", action="store_true", help="or every step: not accelerated")
     parser.add_argument("--learn", action="store_true", help="the first sample teaches the others")
-    parser.add_argument("--rule")
-    parser.add_argument("--space")
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=0, help="of the first prompt without one")
+    parser.add_argument("--rule", help="how skipped stages are predicted; default: signed time")
+    parser.add_argument("--space", help="where: output or data; default: output")
+    parser.add_argument("--steps", type=int, default=50, help="of the solver; default: 50")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the first prompt without one; default: 0"
+    )
     parser.add_argument("--guidance", type=float, help="guidance_scale of the call")
     add_pipeline(parser)
     add_ray(parser)
 
 
+@explained("batch")
 def run(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {name: getattr(args, name) for name in OPTIONS}
     options = {name: value for name, value in options.items() if value is not None}

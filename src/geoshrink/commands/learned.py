@@ -24,7 +24,12 @@ from ..page.table import Column, Table
 from ..plan import Plan
 from ..quality.ladder import LEAST
 from ..report import size
+from ..terminal import show_table
 
+EXAMPLES = """
+geoshrink learned list
+geoshrink learned show 3f9a1c22
+"""
 DIGITS = 8  # of an id, and of a fingerprint
 BUDGETS, SHARE = (7, 10, 15, 20), 0.7  # of the stages, at most
 #: What is said of a file that cannot be read; why stands under the table.
@@ -100,7 +105,7 @@ def print_list(folder: Path, args: argparse.Namespace) -> None:
     total = size(sum(entry.bytes for entry in found))
     notes = [entry.why for entry in found if entry.why]
     notes.append(f"{folder}: {counted(len(found), 'file')}, {total}")
-    print(Table("", [Column(c) for c in COLUMNS], rows, "\n".join(notes)).text(), end="")
+    show_table(Table("", [Column(c) for c in COLUMNS], rows, "\n".join(notes)))
 
 
 def show(folder: Path, args: argparse.Namespace) -> None:

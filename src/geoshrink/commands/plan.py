@@ -8,6 +8,7 @@ the table goes to stdout.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,15 +20,20 @@ from ..batch.spread import spread
 from ..compare import Settings, read_kwargs, read_prompts
 from ..compare.inputs import check_device
 from ..compare.pipeline import load as load_host
-from ..files import write_whole
 from ..hosts.host import STEPS, call_pipeline
 from ..hosts.profiling import profile_pipeline
 from ..hosts.recording import Calls, check_call
+from ..plan_json import sealed
 from ..planning import Profile
 from ..planning.runs import check_target
 from ..planning.tournament import Source
+from ..pointers import explained
 from .arguments import add_ray, engine_of
 
+EXAMPLES = """
+geoshrink plan fruit --budget 10 --plan fruit10.json
+geoshrink plan models/FLUX.1-dev --prompts-file prompts.txt --out flux.json --target-db 30
+"""
 MODELS = "geoshrink.models"
 SAMPLES = 16  # of a pipeline without prompts
 #: Options of one kind of model; giving them for the other is an error.
@@ -41,11 +47,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", type=int, help="model calls: print the plan as JSON")
     parser.add_argument("--target-db", type=float, help="or the quality that it must reach")
     parser.add_argument("--plan", type=Path, help="write the plan here, not to stdout")
-    parser.add_argument("--target", default="run", help="run: the full run; flow: the exact flow")
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--guidance", type=float)
+    parser.add_argument(
+        "--target", default="run", help="run: the full run (default); flow: the exact flow"
+    )
+    parser.add_argument(
+        "--steps", type=int, help="of the solver; default: 50, or the zoo model's own"
+    )
+    parser.add_argument("--guidance", type=float, help="guidance scale of the runs")
     parser.add_argument("--device", help="default: cpu for the zoo, else cuda if there is one")
-    parser.add_argument("--out", type=Path, help="keep the profile here, or go on with it")
+    parser.add_argument(
+        "--out", type=Path, help="keep the profile here, or go on with it; default: not kept"
+    )
     parser.add_argument("--curve", type=Path, help="draw quality against calls into this HTML file")
     zoo = parser.add_argument_group("models of the zoo")
     zoo.add_argument("--samples", type=int, help="to profile on anew; default: 16")
@@ -61,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_ray(parser)
 
 
+@explained("planning")
 def run(args: argparse.Namespace) -> int:
     if args.budget is not None and args.target_db is not None:
         raise ValueError(f"give --budget {args.budget} or --target-db {args.target_db}, not both")
@@ -91,9 +104,9 @@ def run(args: argparse.Namespace) -> int:
             print(words, file=sys.stderr)
         plan = found.plan(args.budget, target_db=args.target_db, target=args.target)
         if args.plan is None:
-            print(plan.to_json())
+            print(json.dumps(sealed(plan)))
         else:
-            write_whole(args.plan, plan.to_json() + "\n")
+            plan.save(args.plan)
     return 0
 
 

@@ -11,6 +11,11 @@ from ..studio.shelf import Shelf
 from ..studio.studio import Studio
 from .arguments import PIPELINE, add_pipeline
 
+EXAMPLES = """
+geoshrink studio
+geoshrink studio models/FLUX.1-dev --port 7861 --no-browser
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -22,8 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--folder", type=Path, action="append", default=[], help="offer every pipeline in it"
     )
-    parser.add_argument("--out", type=Path, default=Path("studio"), help="for plan files")
-    parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0: for the whole network")
+    parser.add_argument(
+        "--out", type=Path, default=Path("studio"), help="folder for plan files; default: studio"
+    )
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="default: 127.0.0.1, this machine only; 0.0.0.0: for the whole network",
+    )
     parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
     parser.add_argument("--share", action="store_true", help="by gradio's tunnel: a public address")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")

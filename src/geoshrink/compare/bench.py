@@ -20,6 +20,8 @@ from ..hosts.hooks import Hooks, entrance
 from ..hosts.recording import quiet_host
 from ..page import Media
 from ..plan import METHODS
+from ..pointers import explained
+from ..terminal import show_table
 from .compared import Compared, Outcome
 from .ends import End, distance
 from .inputs import Settings, check_out
@@ -189,6 +191,7 @@ def distinct(prompt: str, count: int, taken: Sequence[str]) -> list[str]:
     return [f"{name} [{len(taken) + i + 1}]" if clash else name for i, name in enumerate(names)]
 
 
+@explained("compare")
 def run_compare(settings: Settings, out: Path, progress: bool = True) -> Compared:
     """Runs everything, prints the table, the verdict and the warnings, writes the page."""
     check_out(out)
@@ -196,6 +199,7 @@ def run_compare(settings: Settings, out: Path, progress: bool = True) -> Compare
     return run_loaded(load(settings), settings, out, tqdm, progress)
 
 
+@explained("compare")
 def compare(
     host: Any,
     prompts: str | Sequence[str] = (),
@@ -225,6 +229,7 @@ def compare(
 def run_loaded(ready: Loaded, settings: Settings, out: Path, tqdm: Any, progress: bool) -> Compared:
     with quiet_host(ready.host), tqdm(total=1, unit="call", disable=not progress) as bar:
         compared = Bench(ready, settings, bar).run()
-    print(compared.table().text())
+    show_table(compared.table())
+    print()
     print(f"samples, slider and charts: {compared.page().write(out)}")
     return compared

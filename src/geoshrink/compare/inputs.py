@@ -81,7 +81,12 @@ class Settings:
 
 def read_prompts(path: Path) -> list[str]:
     """One prompt a line; blank lines are left out."""
-    prompts = [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
+    try:
+        text = path.read_text("utf-8")
+    except (FileNotFoundError, IsADirectoryError):
+        told = f"no file of prompts {str(path)!r}: give one with a prompt on each line"
+        raise ValueError(told) from None
+    prompts = [line.strip() for line in text.splitlines() if line.strip()]
     if not prompts:
         raise ValueError(f"{path} holds no prompts: write one on each line")
     return prompts

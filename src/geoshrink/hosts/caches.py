@@ -11,10 +11,13 @@ def check_caches(denoisers: Sequence[nn.Module]) -> None:
     """Two accelerators over one model would each spoil what the other measures."""
     for module in denoisers:
         if getattr(getattr(module, "_orig_mod", module), "_is_cached", False):
-            raise cached(module, "cache_dit.disable_cache(pipe)")
+            raise cached(module, "call cache_dit.disable_cache(pipe)")
         kind = type(getattr(module, "_cache_config", None)).__name__
         if getattr(module, "is_cache_enabled", False) and kind != "TextKVCacheConfig":
-            raise cached(module, "its disable_cache()")
+            raise cached(module, "call its disable_cache()")
+        teacache = getattr(module, "enable_teacache", False)  # elsewhere a method of that name
+        if teacache and not callable(teacache):
+            raise cached(module, "set its enable_teacache to False")
 
 
 def check_hooks(denoisers: Sequence[nn.Module]) -> None:
@@ -23,12 +26,12 @@ def check_hooks(denoisers: Sequence[nn.Module]) -> None:
     """
     for module in denoisers:
         if caching(module):
-            raise cached(module, "its disable_cache()")
+            raise cached(module, "call its disable_cache()")
 
 
 def cached(module: nn.Module, remedy: str) -> ValueError:
     return ValueError(
-        f"{type(module).__name__} has a cache enabled; use one or the other: call {remedy} first, "
+        f"{type(module).__name__} has a cache enabled; use one or the other: {remedy} first, "
         "or remove() geoshrink"
     )
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from ..blocks import Blocks
 from ..grid import Grid
+from .facts import facts_of
 from .handle import Handle
 from .host import Host
 from .options import check_options
@@ -68,7 +69,8 @@ def attach(
             f"name it: accelerate(pipe, denoisers=['transformer']). It has {sorted(parts(host))}"
         )
     reader = cast(Reader, sys.modules[__name__])
-    options = check_options(budget, options, schedulers)
+    known = [facts_of(host, found, modules) for found in schedulers]
+    options = check_options(budget, options, schedulers, known)
     find = find_denoisers if denoisers is None else partial(named, denoisers=denoisers)
     seam = Seam(host, schedulers, modules, reader, options, find)
     seam.attach()
@@ -160,7 +162,8 @@ def load(folder: Path, device: str, dtype: torch.dtype) -> Any:
     try:
         diffusers: Any = import_module("diffusers")
     except ModuleNotFoundError as error:
-        raise ImportError(f"a model folder needs {error.name}: pip install diffusers") from None
+        how = "pip install 'geoshrink[diffusers]'"
+        raise ImportError(f"a model folder needs {error.name}: {how}") from None
     named = "torch_dtype" if diffusers.__version__.startswith("0.") else "dtype"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # late 0.x knows both names, early one

@@ -19,12 +19,17 @@ logger = logging.getLogger("geoshrink")
 
 
 class Handle:
-    """`report` is that of the latest run, `reports` of the last 32; remove() leaves the host as it
-    was.
+    """What accelerate() returns: the reports of the runs, and the way back.
 
+    `report` is that of the latest run, `reports` of the last 32; remove() leaves the host as it
+    was. You need these only to make a handle for a host of your own:
+
+    reports    called, returns the reports, the latest last
+    remove     called, leaves the host as it was
     denoisers  the networks whose calls are saved
-    learning   what learn=… stands for, where it was given
     host       whose it is, as a weak reference, where profile() can run it
+    learning   what learn=… stands for, where it was given
+    plan       called, returns the plan of the latest run, or None
     """
 
     #: profile_pipeline, set by the package: it makes handles itself, so they cannot import it.
@@ -45,6 +50,7 @@ class Handle:
 
     @property
     def reports(self) -> list[Report]:
+        """Those of the last 32 runs, the latest last."""
         return self._reports()
 
     @property
@@ -55,8 +61,8 @@ class Handle:
 
     @property
     def plan(self) -> Plan | None:
-        """Of the latest run; None before the first, or where the host does not tell. accelerate(
-        pipe, plan=handle.plan.to_json()) makes the same calls again.
+        """Of the latest run that was accelerated; None before the first, or where the host does not
+        tell. accelerate(pipe, plan=handle.plan) makes the same calls again.
         """
         return self._plan()
 
@@ -71,7 +77,16 @@ class Handle:
             profile = handle.profile(["a lighthouse", "a dog", …], num_inference_steps=50)
             handle = geoshrink.accelerate(pipe, plan=profile.plan(budget=10))
 
-        Options are those of hosts.profiling.profile_pipeline, or arguments of all calls.
+        calls      prompts, or dicts of arguments, each with a seed of its own: 16 or more, 4 at
+                   least
+        budgets    at which plans are tried in real runs; () tries none; default: at most three
+        seed       call i gets a generator with seed + i
+        perturbed  the number of stages at which it is measured how errors grow; default: 3
+        target     "run", the only one that a pipeline's loop can be profiled for
+        file       written after every call; if it exists, profiling goes on from it
+        quiet      print neither the cost nor a progress bar
+        through    given what is profiled, returns what is asked in its place: batch.Spread
+        options    any other keyword is an argument of all calls: num_inference_steps=50 …
         """
         host = None if self._host is None else self._host()
         if host is None:
@@ -82,6 +97,7 @@ class Handle:
         return Handle.profiler(host, calls, before=self.remove, **options)
 
     def remove(self) -> None:
+        """Leaves the host as it was before accelerate()."""
         self._remove()
 
     def __enter__(self) -> Handle:

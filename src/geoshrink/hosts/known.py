@@ -11,6 +11,7 @@ from torch import nn
 
 from ..blocks import Blocks
 from ..grid import Grid
+from .facts import facts_of
 from .handle import Handle
 from .options import check_options
 from .scheduling import check_step, read_grid
@@ -38,7 +39,8 @@ class Known:
     def attach(self, host: Any, budget: int | None = None, **options: Any) -> Handle:
         self.check(host)
         schedulers, denoisers = self.find_schedulers(host), self.find_denoisers(host)
-        options = check_options(budget, options, schedulers)
+        known = [facts_of(host, scheduler, denoisers) for scheduler in schedulers]
+        options = check_options(budget, options, schedulers, known)
         seam = Seam(host, schedulers, denoisers, self, options, self.find_denoisers)
         seam.attach()
         told: dict[str, Any] = {"learning": options.get("learn"), "plan": lambda: seam.plan}

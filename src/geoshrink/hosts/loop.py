@@ -22,11 +22,13 @@ from ..grid import Grid
 from ..learning.learning import Seat
 from ..outputs import flatten
 from ..plan import Plan
+from ..purpose import Purpose
 from ..quality.estimate import TWO_OUTPUTS
 from ..report import ASTRAY, Report
 from ..run import Run
 from .caches import check_hooks
 from .correcting import Correcting
+from .facts import facts_of
 from .handle import tell
 from .hooks import Hooks
 from .memory import Memory
@@ -70,6 +72,8 @@ class Loop:
         self.stand_ins: dict[tuple, Any] = {}
         self.runs: dict[tuple[int, int], Run] = {}
         self.plan: Plan | None = None
+        self.facts: Purpose | None = None  # of this run, as a plan's purpose has them
+        self.refused = False  # it is exact, since what was asked for does not fit it
         self.seat: Seat | None = None  # where its runs learn
         self.correcting = Correcting(seam.options)
         self.under: list[FrameType] | None = None  # frames of a bare loop, innermost first
@@ -358,7 +362,10 @@ class Loop:
             return Run(self.follow(grid, scheduler))
         self.order, self.total = order, grid.given * order - (order - 1)
         blocks = self.seam.reader.blocks_of(scheduler)
-        self.plan, note = plan_of(grid, self.seam.options, reason, scheduler, blocks)
+        known = self.seam.variables(host) if host is not None else {}
+        self.facts = facts_of(self.host(), scheduler, self.denoisers, grid.given, known)
+        self.plan, note = plan_of(grid, self.seam.options, reason, scheduler, blocks, self.facts)
+        self.refused = note is not None
         if note is None and self.seam.here.teaching:
             self.plan, note = Plan.of(grid), "the call has a loop that teaches: all of it is exact"
         self.notes += [] if note is None else [(0, note)]
@@ -438,6 +445,11 @@ class Loop:
             self.told = True
             told = next(iter(self.runs.values())), self.report, self.notes
             self.seam.warned = tell(*told, self.seam.warned)
+
+    def planned(self) -> Plan | None:
+        """The plan of its runs; where they learn, what they were taught."""
+        lead = next(iter(self.runs.values()), None)
+        return lead.plan if lead is not None and lead.learns else self.plan
 
     def note(self, reason: str) -> None:
         self.notes.append((self.stage, reason))

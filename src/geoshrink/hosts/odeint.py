@@ -17,6 +17,7 @@ from torch import Tensor
 from ..correctable import OUT_OF_REACH, plan_with
 from ..grid import Grid
 from ..plan import Plan, given_plan
+from ..pointers import explained
 from ..run import check_options
 from ..teaching import teacher_of
 from .options import plan_for
@@ -25,6 +26,7 @@ from .stages import Wrapped
 logger = logging.getLogger("geoshrink")
 
 
+@explained("odeint")
 def odeint(
     func: Callable[[Tensor, Any], Any],
     y0: Any,
@@ -47,16 +49,50 @@ def odeint(
 
         trajectory = geoshrink.odeint(velocity, noise, torch.linspace(0, 1, 51), budget=10)
 
-    `plan_options` are those of Plan.of (speedup, target_db, anchors, rule, space, correct, data …);
-    without budget, speedup, target_db, anchors or plan every stage is queried, bit for bit as
-    without us. The method is Euler by default (torchdiffeq's own default is dopri5); with any
-    other, and with an event_fn, func runs at every call.
+    Without budget, speedup, target_db, anchors or plan every stage is queried, bit for bit as
+    without us.
 
+    func          func(t, y) returns dy/dt
+    y0            the state at t_0: a tensor, or a tuple of them
+    t             the times t_0 … t_T, which are the solver's stages
+    budget        how many stages query func
+    method        torchdiffeq's; "euler" is the default here (there it is dopri5). With any other
+                  func runs at every call
+    rtol, atol    torchdiffeq's tolerances, which Euler does not read
+    options       torchdiffeq's options of the method: step_size, grid_constructor …
+    event_fn      torchdiffeq's: where to stop. With it func runs at every call
+    plan          a Plan, the path of its JSON file, or the contents as a dict
     mask          which coordinates of y the statistics see (all are predicted): True is seen
+    dtype         the statistics are accumulated in this precision or better
     with_report   return (trajectory, report)
     learn         True: the first call in a setting runs func at every stage, and teaches the others
                   where to (docs/learning.md); a number, or geoshrink.Learning(…). From 0 to 1 it
                   needs to be told where the data is: data=1.0
+
+    How the plan is made, where none is given (as in Plan.of):
+
+    speedup       in place of a budget: the number of stages divided by this, but at least 4
+    target_db     in place of a budget: as many calls as the run turns out to need to come this
+                  close to the full run, in dB (docs/quality.md)
+    most          with target_db: calls at most
+    judge         with target_db: "mean" of the samples of a batch, or "worst"
+    anchors       the stages to query; or the mesh that places the budget: "corrected" (the default,
+                  where cells are corrected), "auto" (where they are not), "sigma", "geometric" (the
+                  paper's), "uniform", or one that you registered
+    rule          how much of the latest change is kept: "signed time" (the default), "chordal"
+                  (the paper's), "hold", …, a Rule, or one per anchor
+    space         "output" predicts dy/dt, "data" the data
+    blocks        geoshrink.Blocks(…): which coordinates share one ω; default: those of a sample
+    coefficients  one ω per stage that replaces the rule; None where the rule decides
+    target        "run" (the default): close to Euler's own T steps. "flow": close to the exact flow
+    refine        Euler steps in place of each one, 1 to 64
+    correct       True: put a skipped cell right at the anchor that ends it, at no further call; a
+                  gain or a geoshrink.Correction says how; False: do not
+    clock         distances between stages are measured in "sigma" or "mesh", the auto mesh's y
+    prediction    what func returns: "flow", dy/dt
+    alphas        α of x = α·x₀ + σ·ε, unless it is a flow
+    data          the time at which y is data, unless t falls to 0
+    regimes       stages at which func changes: each is queried; the jump is no innovation
     """
     try:
         import torchdiffeq

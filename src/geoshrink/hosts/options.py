@@ -13,8 +13,10 @@ from ..grid import Grid
 from ..learning import Learning
 from ..methods import is_default
 from ..plan import Plan, check_plan, given_plan
+from ..purpose import Purpose
 from ..targets import aimed
 from ..teaching import check_learning, is_off
+from .facts import check_purpose
 from .scheduling import FEW_STEPS, is_euler, knows_data, prediction_of
 
 logger = logging.getLogger("geoshrink")
@@ -27,12 +29,17 @@ COUNTED = ("budget", "speedup", "target_db")  # what says how many calls
 
 
 def check_options(
-    budget: int | None, options: dict[str, Any], schedulers: Sequence[Any] = ()
+    budget: int | None,
+    options: dict[str, Any],
+    schedulers: Sequence[Any] = (),
+    known: Sequence[Purpose] = (),
 ) -> dict[str, Any]:
     """The options of every run to come, tried on a grid of 50 steps so that errors come at once.
 
     One of the host's schedulers must be able to do what is asked; where another steps, the run is
     exact and says why.
+
+    known   what is known of these runs, for each scheduler: a plan for none of them is refused
     """
     options = options if budget is None else {**options, "budget": budget}
     learn = options.get("learn")
@@ -40,6 +47,7 @@ def check_options(
         options = without_learning(options)
     if "plan" in options:
         options = {"plan": given_plan(options["plan"], {**options, "plan": None})}
+        check_purpose(options["plan"], known)
         check_schedulers(options, schedulers)
         return options
     own = isinstance(options.get("anchors"), (tuple, list))
@@ -111,6 +119,7 @@ def plan_of(
     reason: str | None = None,
     scheduler: Any = None,
     blocks: Blocks | None = None,
+    facts: Purpose | None = None,
 ) -> tuple[Plan, str | None]:
     """(plan of a run over this grid, why it queries every stage or None).
 
@@ -123,6 +132,7 @@ def plan_of(
         try:
             if scheduler is None:
                 return plan_for(grid, options), None
+            check_purpose(options.get("plan"), [] if facts is None else [facts])
             check_schedulers(options, [scheduler])
             own = "plan" in options or isinstance(options.get("anchors"), (tuple, list))
             seen = replace(grid, regimes=()) if own else grid

@@ -19,6 +19,8 @@ from ..planning import Profile
 from ..planning.gains import STAGES, check_stages, gain_stages
 from ..planning.runs import FEWEST, RUN
 from ..planning.tournament import Source, profiled
+from .diffusers import find_denoisers
+from .facts import GUIDANCE, facts_of, guidance_of
 from .hooks import hook_of
 from .recording import Calls, Recorder, check_call, quiet_host
 
@@ -81,11 +83,12 @@ def started(
     samples = sum(len(recorder.start[0]) for recorder in begun)
     if samples < FEWEST:
         raise ValueError(f"{samples} samples are too few to plan from: give {FEWEST} calls")
-    scale = {run.get("guidance_scale") for run in runs}
+    scale = {run.get(GUIDANCE) for run in runs}
     guidance = scale.pop() if len(scale) == 1 else None
+    called = {GUIDANCE: guidance_of(pipe, runs)}
+    purpose = facts_of(pipe, pipe.scheduler, find_denoisers(pipe), grid.given, called)
     dtype = str(begun[0].start[0].dtype).removeprefix("torch.")
     made = f"{type(pipe).__name__} with {type(pipe.scheduler).__name__}"
     stages = gain_stages(grid, perturbed)
-    return Profile(
-        grid, (), stages, type(pipe).__name__, guidance, dtype, complete=False, made=made
-    )
+    told: dict[str, Any] = {"complete": False, "made": made, "purpose": purpose}
+    return Profile(grid, (), stages, type(pipe).__name__, guidance, dtype, **told)

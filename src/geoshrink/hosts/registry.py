@@ -13,6 +13,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
+from ..pointers import explained, see
 from . import acestep, diffusers, f5tts, hunyuan3d, hymotion, minimax, odehosts, tangoflux, trellis
 from .handle import Handle
 from .host import Host
@@ -31,7 +32,9 @@ logger = logging.getLogger("geoshrink")
 def register_host(host: Host) -> Host:
     """Teaches accelerate() and compare() a kind of hosts; the latest is asked first.
 
-    geoshrink.register_host(geoshrink.Host("mine", knows=is_mine, attach=attach_mine))
+        geoshrink.register_host(geoshrink.Host("mine", knows=is_mine, attach=attach_mine))
+
+    host   a geoshrink.Host, which is returned
     """
     if not isinstance(host, Host):
         raise TypeError(f"register_host takes a geoshrink.Host, got {host!r}")
@@ -40,7 +43,11 @@ def register_host(host: Host) -> Host:
 
 
 def register_adapter(knows: Callable[[Any], bool], attach: Callable[..., Handle]) -> None:
-    """The former name: register_host(Host(name, knows, attach))."""
+    """The former name of register_host(Host(name, knows, attach)); it warns.
+
+    knows    knows(host) says whether an object is of this kind
+    attach   attach(host, budget=…, **options) hooks into it and returns a Handle
+    """
     warnings.warn(
         "register_adapter(knows, attach) goes away in the next release: use "
         "geoshrink.register_host(geoshrink.Host(name, knows, attach))",
@@ -52,11 +59,14 @@ def register_adapter(knows: Callable[[Any], bool], attach: Callable[..., Handle]
 
 @cache
 def installed() -> tuple[Host, ...]:
-    """The hosts that installed packages bring. One that cannot be imported is left out."""
+    """The hosts that installed packages bring. One that cannot be used is left out."""
     found = []
     for entry in entry_points(group=GROUP):
         try:
-            found.append(entry.load())
+            host = entry.load()
+            if not isinstance(host, Host):
+                raise TypeError(f"this is no geoshrink.Host, but a {type(host).__name__}")
+            found.append(host)
         except Exception as error:  # of a package that the user may not even be using
             logger.warning("geoshrink: the host %s (%s): %s", entry.name, entry.value, error)
     return tuple(found)
@@ -72,6 +82,7 @@ def host_of(candidate: Any) -> Host | None:
     return next((host for host in known() if host.knows(candidate)), None)
 
 
+@explained("accelerate")
 def accelerate(host: Any, budget: int | None = None, **options: Any) -> Handle:
     """Makes a pipeline query its model at `budget` stages only, until handle.remove().
 
@@ -81,17 +92,45 @@ def accelerate(host: Any, budget: int | None = None, **options: Any) -> Handle:
 
     A second call on the same pipeline replaces the first. The handle is a context manager, too.
 
-    budget      how many stages query the model; default: a third of them
-    target_db   or the distance to the full run to hold, in dB (docs/quality.md); most caps the
-                calls, judge="worst" asks it of every sample of a batch, "mean" of their mean
-    options     speedup, anchors, rule, space, blocks, coefficients, target, refine, correct, clock:
-                as in Plan.of; target="flow" and refine need a scheduler that is Euler's
-    learn       True: the first run in a setting (model, steps, guidance, size) is exact and teaches
-                the others where to query (docs/learning.md); a number N: so is every Nth; or
-                geoshrink.Learning(…), which can keep it in a folder. See handle.learned
-    plan        in place of all these: a Plan, the path of its JSON file, or the contents as a dict
-    scheduler   what the host steps, and denoisers, the networks that it calls (modules, or names of
-                its components): where geoshrink does not recognise them by itself
+    host          a diffusers pipeline, or another host that geoshrink knows (docs/backends.md)
+
+    How many calls; without any of these a third of the stages:
+
+    budget        how many stages query the model
+    speedup       the number of stages divided by this, but at least 4
+    target_db     as many calls as the run turns out to need to come this close to the full run, in
+                  dB of what the scheduler steps (docs/quality.md)
+    most          with target_db: calls at most
+    judge         with target_db: "mean" of the samples of a batch is to reach it, or "worst", each
+    learn         True: the first run in a setting (model, steps, guidance, size) is exact and
+                  teaches the others where to query (docs/learning.md); a number N: so is every Nth;
+                  or geoshrink.Learning(…), which can keep it in a folder. See handle.learned
+    plan          in place of all others: a Plan, the path of its JSON file, or the contents as a
+                  dict
+
+    How the other stages are predicted; the defaults are meant for everybody:
+
+    anchors       the stages to query; or the mesh that places the budget: "corrected" (the default,
+                  where cells are corrected), "auto" (where they are not), "sigma", "geometric" (the
+                  paper's), "uniform", or one that you registered
+    rule          how much of the latest change is kept: "signed time" (the default), "chordal"
+                  (the paper's), "hold", …, a Rule, or one per anchor
+    space         "output" predicts what the scheduler receives, "data" the data
+    blocks        geoshrink.Blocks(…): which coordinates share one ω; default: those of a sample
+    coefficients  one ω per stage that replaces the rule; None where the rule decides
+    target        "run" (the default): close to the scheduler's own T steps. "flow": close to the
+                  exact flow; for a scheduler that is Euler's
+    refine        Euler steps in place of each of the scheduler's, 1 to 64; Euler's only
+    correct       True: put a skipped cell right at the anchor that ends it, at no further call; a
+                  gain or a geoshrink.Correction says how; False: do not. Default: wherever the
+                  scheduler allows it and anchors, rule, coefficients, clock, space and refine are
+                  left to us
+    clock         distances between stages are measured in "sigma" or "mesh", the auto mesh's y
+
+    Where geoshrink does not recognise the parts of a pipeline by itself:
+
+    scheduler     the object that it steps
+    denoisers     the networks that it calls: modules, or names of its components
     """
     scheduler, known = options.get("scheduler"), diffusers.HOST
     if scheduler is None:
@@ -102,9 +141,10 @@ def accelerate(host: Any, budget: int | None = None, **options: Any) -> Handle:
             "object that the pipeline steps"
         )
     if known is None:
-        raise TypeError(
+        unknown = TypeError(
             f"geoshrink does not know how to accelerate a {type(host).__name__}: it needs an "
             "object with a scheduler (set_timesteps and step) and a denoiser; name them with "
             "scheduler=… and denoisers=[…], or use geoshrink.Run in your own loop"
         )
+        raise see(unknown, "hosts")
     return known.attach(host, budget=budget, **options)

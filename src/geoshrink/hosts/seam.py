@@ -15,6 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 from torch import nn
@@ -22,6 +23,7 @@ from torch import nn
 from ..blocks import Blocks
 from ..grid import Grid
 from ..plan import Plan
+from ..purpose import Purpose
 from ..report import Report
 from .caches import check_caches, check_hooks
 from .entry import enter, leave, seam_of
@@ -33,6 +35,7 @@ from .signatures import shapes
 from .stack import caller, running, variables_of
 
 logger = logging.getLogger("geoshrink")
+MEASURED = ("learned", "planned")  # how the mesh of a plan begins that outputs had a say in
 
 
 class Reader(Protocol):
@@ -92,7 +95,7 @@ class Seam:
         self.waits = False  # runs are left alone but for those that ask
         self.warned = False  # of a doubtful run
         self.finished: deque[Report] = deque(maxlen=KEPT)
-        self.plan: Plan | None = None  # of the latest loop
+        self.latest: tuple[Plan | None, Purpose | None] = None, None  # of the latest loop
         self.seats: list[tuple[Any, Hooks]] = []
 
     def attach(self) -> None:
@@ -177,6 +180,17 @@ class Seam:
         mine = [loop for loop in self.live if loop.finished or loop is self.here.loop]
         now = [loop.report() for loop in mine]
         return [*self.finished, *(report for report in now if report is not None)]
+
+    @property
+    def plan(self) -> Plan | None:
+        """That of the latest loop that was accelerated, with what is known of that run if it had no
+        purpose yet: of the grid alone, unless outputs of the model had a say in it.
+        """
+        plan, facts = self.latest
+        if plan is None or plan.purpose or facts is None:
+            return plan
+        measured = plan.mesh.startswith(MEASURED)
+        return replace(plan, purpose=facts if measured else facts.of_grid())
 
     @property
     def loop(self) -> Loop | None:  # of this thread
@@ -390,7 +404,8 @@ class Seam:
             report = loop.report()
             if report is None:
                 return
-            self.plan = loop.plan
+            if not loop.refused:
+                self.latest = loop.planned(), loop.facts
             if loop.thread is threading.current_thread():
                 self.keep(report)
             else:

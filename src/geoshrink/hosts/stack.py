@@ -21,7 +21,7 @@ def stack(frame: FrameType | None = None) -> Iterator[FrameType]:
 
 
 def module_of(frame: FrameType) -> str:
-    return frame.f_globals.get("__name__", "")
+    return str(frame.f_globals.get("__name__") or "")
 
 
 def caller() -> CodeType | None:

@@ -23,7 +23,10 @@ CHANGED = 2.0  # times as large a first output, or as small: it is another model
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """grams     one (T + 1, T + 1) per slot: of x_0, v_0 … v_{T−1}, over the run's energy
+    """What exact runs in one setting say about every choice of anchors.
+
+    setting   model, grid, guidance, size: where it holds
+    grams     one (T + 1, T + 1) per slot: of x_0, v_0 … v_{T−1}, over the run's energy
     spread    of the leading slot, as growth.py has it; None: unknown
     first     mean square of the first output's coordinates, for every slot
     pictures  how many were exact
@@ -95,12 +98,12 @@ class Learned:
         return len(first) != len(self.first) or not all(near)
 
     def save(self, file: str | Path) -> Path:
-        """Writes it as JSON, which Learned.load reads and learn=… takes."""
+        """Writes it to a file as JSON, which Learned.load reads and learn=… takes."""
         return write(self, file)
 
     @classmethod
     def load(cls, file: str | Path) -> Learned:
-        """What save() wrote; a ValueError if it is something else, or damaged."""
+        """What save() wrote to a file; a ValueError if it is something else, or damaged."""
         return read(cls, file)
 
     def __str__(self) -> str:

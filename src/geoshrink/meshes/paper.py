@@ -65,6 +65,9 @@ def project(mesh: Sequence[float], steps: int) -> tuple[int, ...]:
 def geometric_anchors(steps: int, budget: int) -> tuple[int, ...]:
     """The paper's mesh: gaps 1, 1, r, r², … in stage index, closed at the last stage.
 
+    steps    T, the number of stages
+    budget   how many anchors, 4 at least; T or more: every stage
+
     >>> geometric_anchors(50, 10)
     (0, 1, 2, 3, 6, 9, 14, 21, 32, 49)
     """
@@ -78,6 +81,8 @@ def certificate(anchors: Sequence[int]) -> float:
     """Γ̂ = max (s_{j+1} − s_j)/(s_j − s_{j−1}) over 2 ≤ j < B − 1 (eq. gs-realized-certificate).
 
     It bounds |ρ| at every skipped stage of a mesh 0, 1, 2, …, T − 1 on a uniform grid.
+
+    anchors   s_0, s_1 …: stage numbers that begin with 0, 1, 2; 4 at least
     """
     if len(anchors) < 4 or tuple(anchors[:3]) != (0, 1, 2):
         raise ValueError(

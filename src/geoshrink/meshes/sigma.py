@@ -18,7 +18,10 @@ UNIFORM = 1e-6
 
 
 def sigma_anchors(tau: Sequence[float], budget: int) -> tuple[int, ...] | None:
-    """The same mesh with gaps measured in the progress coordinate τ_0 … τ_T (τ = σ on a flow grid).
+    """The paper's mesh with gaps measured in the progress coordinate τ (τ = σ on a flow grid).
+
+    tau      τ_0 … τ_T
+    budget   how many anchors, 4 at least; T or more: every stage
 
     The first two gaps equal the first grid gap and the mesh closes at τ_{T−1}. None if the closure
     root is below 1 (the grid's first gap is too wide for the budget) or τ turns back; use the index

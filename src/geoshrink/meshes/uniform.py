@@ -9,7 +9,11 @@ from .registry import Mesh, Placed
 
 
 def uniform_anchors(steps: int, budget: int) -> tuple[int, ...]:
-    """Equal gaps in stage index from stage 0 to stage T − 1 (the ablation's "Fixed" anchors)."""
+    """Equal gaps in stage index from stage 0 to stage T − 1 (the ablation's "Fixed" anchors).
+
+    steps    T, the number of stages
+    budget   how many anchors; T or more: every stage
+    """
     steps, budget = check_budget(steps, budget, minimum=1)
     if budget >= steps:
         return tuple(range(steps))

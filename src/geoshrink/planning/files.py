@@ -18,8 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..files import version as geoshrink_version
 from ..files import write_whole
 from ..grid import read_grid
+from ..plan_json import MADE_BY
+from ..purpose import Purpose
 from .runs import Batch, Kind, Runs, Trial
 
 VERSIONS = 1, 2
@@ -32,10 +35,17 @@ PLAIN, LATER = ("complete", "model", "guidance", "dtype", "stages"), ("solver", 
 
 def write(profile: Runs, file: str | Path, small: bool = False) -> None:
     """Writes the file; `small` packs its numbers as float32."""
+    write_whole(file, text_of(profile, small))
+
+
+def text_of(profile: Runs, small: bool = False) -> str:
+    """The contents of the file."""
     kind = "<f4" if small else "<f8"
     body = {
         KIND: VERSION,
         **{name: getattr(profile, name) for name in (*PLAIN, *LATER)},
+        MADE_BY: geoshrink_version(),
+        "purpose": None if profile.purpose is None else profile.purpose.to_json(),
         "samples": profile.samples,
         "grid": asdict(profile.grid),
         "trials": [asdict(trial) for trial in profile.trials],
@@ -48,16 +58,22 @@ def write(profile: Runs, file: str | Path, small: bool = False) -> None:
             for batch in profile.batches
         ],
     }
-    write_whole(file, json.dumps(body | {DIGEST: digest(body)}))
+    return json.dumps(body | {DIGEST: digest(body)})
 
 
 def read(kind: type[Kind], file: str | Path, whole: bool = True) -> Kind:
     """The profile in a file; whole=False also reads one that was interrupted."""
     try:
         body = json.loads(Path(file).read_text(encoding="utf-8"))
-        version = body[KIND]
+        body[KIND]
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
         raise ValueError(f"{file} is not a geoshrink profile, or it is damaged") from None
+    return parsed(kind, body, file, whole)
+
+
+def parsed(kind: type[Kind], body: dict[str, Any], file: str | Path, whole: bool = True) -> Kind:
+    """The profile in what JSON text was decoded to; `file` is what errors call it."""
+    version = body[KIND]
     if version not in VERSIONS:
         raise ValueError(
             f"{file} has version {version!r}, this geoshrink reads {VERSION}: update geoshrink, or "
@@ -95,6 +111,7 @@ def parse(body: dict[str, Any]) -> dict[str, Any]:
     return dict(
         {name: tuple(v) if isinstance(v, list) else v for name, v in plain.items()},
         grid=grid,
+        purpose=Purpose.of(body.get("purpose")),
         batches=batches,
         trials=tuple(Trial(**trial) for trial in trials),
     )
@@ -137,6 +154,9 @@ def upper(gram: Tensor) -> Tensor:
 
 
 def symmetric(rows: Tensor, size: int) -> Tensor:
+    """The matrices of these upper triangles."""
+    if rows.ndim != 2 or rows.shape[1] != size * (size + 1) // 2:  # else it would be broadcast
+        raise ValueError(f"{[*rows.shape]} numbers are not triangles of {size} rows")
     i, j = torch.triu_indices(size, size)
     gram = rows.new_zeros(len(rows), size, size)
     gram[:, i, j] = rows

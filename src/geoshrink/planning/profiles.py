@@ -13,6 +13,7 @@ from ..checks import check_switch
 from ..grid import Grid
 from ..outputs import flatten
 from ..plan import Plan
+from ..purpose import Purpose
 from ..solvers import SOLVERS
 from .choosing import Curve, Prediction, best_plan, budget_for_target, prediction
 from .files import read, write
@@ -43,6 +44,8 @@ class Profile(Runs):
     origin            the grid or samples that it was carried over from, in words; the trials were
                       run there
     made              the command and the weights that it was made by, in words
+    purpose           the facts of the runs that were profiled, where a host told them; plans have
+                      them, too (purpose.py)
     """
 
     @property
@@ -73,8 +76,9 @@ class Profile(Runs):
         refine      for "flow": steps in place of each of the solver's; default: 8
         correct     False: only plans that do not correct their cells, for a loop that cannot
         hold        with target_db: the plan is a first guess, and the run goes on with as many
-                    calls as what it sees asks for; most caps them, judge="worst" asks it of every
-                    sample of a batch (docs/quality.md)
+                    calls as what it sees asks for (docs/quality.md)
+        most        with hold: calls at most
+        judge       with hold: "mean" of the samples of a batch is to reach it, or "worst", each
         """
         if hold or most is not None or judge != "mean":
             if not hold or target_db is None or budget is not None or target != RUN:
@@ -83,7 +87,8 @@ class Profile(Runs):
                     "and the full run as the target: profile.plan(target_db=30, hold=True)"
                 )
             check_switch("correct", correct)
-            return held_plan(self, target_db, most, judge, correct)
+            plan = held_plan(self, target_db, most, judge, correct)
+            return replace(plan, purpose=self.facts)
         if (budget is None) == (target_db is None):
             raise ValueError(
                 f"give a budget or a target_db, one of them; got {budget!r} and {target_db!r}"
@@ -92,10 +97,20 @@ class Profile(Runs):
         refine = check_target(target, refine, self.solver)
         if budget is None:
             budget = budget_for_target(self, target_db, target, correct)
-        return best_plan(self, check_budget(budget, self.grid), target, refine, correct)
+        plan = best_plan(self, check_budget(budget, self.grid), target, refine, correct)
+        return replace(plan, purpose=self.facts)
+
+    @property
+    def facts(self) -> Purpose:
+        """What is known of the runs that its plans are for."""
+        said = Purpose(self.model, steps=self.grid.given, guidance=self.guidance)
+        known = said if self.purpose is None else self.purpose
+        if self.origin:  # of another grid
+            known = replace(known, steps=self.grid.given, settings=())
+        return known
 
     def predict(self, budget: int, target: str = RUN, correct: bool = True) -> Prediction:
-        """The quality that plan(budget, target=…, correct=…) is expected to have."""
+        """The quality that plan(budget, target=target, correct=correct) is expected to have."""
         check_target(target, None, self.solver)
         return prediction(self, check_budget(budget, self.grid), target, correct)
 
@@ -110,6 +125,7 @@ class Profile(Runs):
         """The profile with real runs at these budgets; the full runs are made once more.
 
         velocity, noise   those that the profile was made from; others are refused
+        budgets           at which plans are tried
         target            "run" or "flow", as in plan()
         quiet             print nothing
         """
@@ -163,7 +179,12 @@ class Profile(Runs):
     def check(
         self, grid: Grid | None = None, guidance: float | None = None, model: str | None = None
     ) -> None:
-        """Raises a ValueError if a run is not what was profiled."""
+        """Raises a ValueError if a run is not what was profiled.
+
+        grid       the σ-grid of the run
+        guidance   its scale
+        model      its name; what is None on either side is not looked at
+        """
         reason = self.misfit(grid, guidance, model)
         if reason is not None:
             raise ValueError(
@@ -171,12 +192,14 @@ class Profile(Runs):
             )
 
     def save(self, file: str | Path, small: bool = False) -> None:
-        """Writes JSON; `small` keeps seven digits of the matrices, enough for the same plans."""
+        """Writes it to a file as JSON; `small` keeps seven digits of the matrices, enough for the
+        same plans.
+        """
         write(self, file, small)
 
     @classmethod
     def load(cls, file: str | Path) -> Profile:
-        """The profile that save() wrote."""
+        """The profile that save() wrote to a file."""
         return read(cls, file)
 
     def __str__(self) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..checks import whole
 from ..grid import Grid
+from ..purpose import Purpose
 from ..targets import FLOW as FLOW
 from ..targets import REFINE, RUN
 from ..targets import TARGETS as TARGETS
@@ -78,6 +79,7 @@ class Runs:
     solver: str = "euler"
     origin: str = ""
     made: str = ""
+    purpose: Purpose | None = None
     _planners: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property

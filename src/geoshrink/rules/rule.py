@@ -79,16 +79,23 @@ class Rule:
     """The coefficient of Δv at a skipped stage: a registered form, its numbers, and how it is
     modified.
 
-    chordal     1/(1 + R), the paper's             log     1/(1 + ρ²θ²)
-    exp         cos²(ρθ), 0 once |ρθ| ≥ π/2        time    λ/(1 + R), affine-exact
-    fixed       value                              hold    0
-    linear      λ                                  beta-kappa   β/(1 + κR)
+        chordal     1/(1 + R), the paper's             log     1/(1 + ρ²θ²)
+        exp         cos²(ρθ), 0 once |ρθ| ≥ π/2        time    λ/(1 + R), affine-exact
+        fixed       value                              hold    0
+        linear      λ                                  beta-kappa   β/(1 + κR)
 
+    name        one of these forms, R = ρ²·sin²θ, or one that you registered
+    value       of fixed
+    beta        β of beta-kappa
+    kappa       κ of beta-kappa
     signed      0 wherever ⟨Δv, Δv⁻⟩ ≤ 0: the acute angle takes a reversal for alignment, this does
                 not
     clamp       clip to [0, 1]; chordal, log and exp lie there anyway, the others are left alone
                 unless asked
-    eps_p, eps_s   regularised residual form, eq. gs-regularized-weight;   eps_a   direct-angle form
+    eps_p       added to P = ‖Δv⁻‖²: the regularised residual form of sin²θ, eq.
+                gs-regularized-weight
+    eps_s       for chordal: S/(S·(1 + R) + eps_s) with S = ‖Δv‖², of the same equation
+    eps_a       sin²θ = 1 − D²/(S·P + eps_a), the direct-angle form; not with eps_p
     """
 
     name: str = "chordal"

@@ -1,0 +1,1 @@
+"""Doctor: what is installed here, what it can use, and whether it works."""

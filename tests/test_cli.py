@@ -1,0 +1,63 @@
+"""The command line: it prints in any encoding, and says what there is when nothing is asked."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from geoshrink.cli import installed, main
+
+
+def printed(*words: str, encoding: str) -> subprocess.CompletedProcess[str]:
+    """`geoshrink …` in a process whose output has this encoding."""
+    command = [sys.executable, "-m", "geoshrink.cli", *words]
+    env = {**os.environ, "PYTHONIOENCODING": encoding}
+    return subprocess.run(command, capture_output=True, encoding=encoding, env=env)
+
+
+@pytest.mark.parametrize(
+    "encoding, shown", [("cp1252", "of the ?-grid"), ("utf-8", "of the σ-grid")]
+)
+def test_a_letter_that_cannot_be_printed_is_replaced(encoding, shown):
+    made = printed("plan", "--help", encoding=encoding)
+    assert made.returncode == 0, made.stderr
+    assert shown in made.stdout
+
+
+def test_errors_are_printed_in_any_encoding():
+    made = printed("batch", "mine:σ", "nowhere.txt", "--out", "x", encoding="ascii")
+    assert made.returncode == 2 and "Traceback" not in made.stderr
+    assert "address like s3://?" in made.stderr
+
+
+def test_nothing_asked_is_answered_by_the_help(capsys):
+    assert main([]) == 2
+    told = capsys.readouterr()
+    assert not told.out and "where to begin:" in told.err
+    assert all(f"\n    {name} " in told.err for name in installed())
+
+
+def parsers_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """A parser and those of its subcommands."""
+    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    inner = [child for action in below for child in action.choices.values()]
+    return [parser, *(each for child in inner for each in parsers_of(child))]
+
+
+@pytest.mark.parametrize("name", [*installed()])
+def test_every_option_is_explained(name):
+    parser = argparse.ArgumentParser(name)
+    import_module(installed()[name]).add_arguments(parser)
+    for each in parsers_of(parser):
+        for action in each._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                continue
+            assert action.help, f"{each.prog} {action.dest} has no help"
+            worth_saying = not isinstance(action.default, bool | list) and action.default
+            if worth_saying and action.default not in (argparse.SUPPRESS, "{}", "1/1"):
+                assert "default" in action.help, f"{each.prog} {action.dest} hides its default"
