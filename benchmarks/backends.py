@@ -4,7 +4,7 @@ benchmarks/backends.md.
 Trained models through the hosts that real backends go through: motion by torchdiffeq with a
 padding mask, as HY-Motion; objects by a sampler that guides within an interval, as TRELLIS; speech
 by separately decoded branches, momentum and an interval, as ACE-Step v1, and by DPM++(2M) over a
-denoiser, as k-diffusion; picture with speech on two grids, as MiniMax-H3. "Blind" is the published
+denoiser, as k-diffusion; picture with speech on two grids, as MiniMax-H3. "Blind" is a
 method without regimes or masks.
 """
 
@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support"))
 music: Any = importlib.import_module("hosts.music")  # the loops, as the tests have them
 sparse: Any = importlib.import_module("hosts.sparse")
 PAPER = METHODS["paper"]
-OURS: dict[str, Any] = dict(anchors="sigma", rule="signed chordal")
+OURS: dict[str, Any] = {}
 Rows = Iterator[tuple[str, Any, int]]  # method, x, forwards
 
 
@@ -101,7 +101,7 @@ def motion(net: Counted, budget: int) -> Rows:
     yield ("full", *net.once(lambda: host.generate(50)))
     yield ("direct", *net.run(lambda: host.generate(budget)))
     times, x = torch.linspace(0, 1, 51), net.start.mT
-    for name, method in (("published, blind", PAPER), ("σ-geometric, blind", OURS)):
+    for name, method in (("paper, blind", PAPER), ("geoshrink, blind", OURS)):
         how: dict[str, Any] = dict(method)
         made, calls = net.run(
             lambda how=how: geoshrink.odeint(
@@ -113,7 +113,7 @@ def motion(net: Counted, budget: int) -> Rows:
 
 
 def accelerated(net: Counted, host: Any, run: Callable[[], Any], budget: int) -> Rows:
-    for name, method in (("published, through the adapter", PAPER), ("σ-geometric", OURS)):
+    for name, method in (("paper, through the adapter", PAPER), ("geoshrink", OURS)):
         with accelerate(host, budget=budget, **method):
             yield (name, *net.run(run))
 
@@ -135,7 +135,7 @@ def objects(net: Counted, budget: int) -> Rows:
     stages = Run(net.model.sigmas(25, 3.0), budget, **PAPER)
     plain, numbers = host._inference_model, iter(range(25))
     host._inference_model = lambda *a, **k: stages(next(numbers), lambda: plain(*a, **k))
-    yield ("published, blind", *net.run(run))
+    yield ("paper, blind", *net.run(run))
     del host._inference_model
     yield from accelerated(net, host, run, budget)
 
@@ -172,9 +172,9 @@ def song(net: Counted, budget: int) -> Rows:
     yield ("full", *net.once(run))
     yield ("direct", *net.run(lambda: run(budget)))
     for name, how in (
-        ("published, blind", dict(PAPER)),
-        ("published, of the guided output", dict(PAPER, regimes=(10, 30))),
-        ("σ-geometric, of the guided output", dict(OURS, regimes=(10, 30))),
+        ("paper, blind", dict(PAPER)),
+        ("paper, of the guided output", dict(PAPER, regimes=(10, 30))),
+        ("geoshrink, of the guided output", dict(OURS, regimes=(10, 30))),
     ):
         yield (name, *net.run(lambda how=how: guided_song(net, budget, how)))
     yield from accelerated(net, host, run, budget)
@@ -212,9 +212,9 @@ def denoiser(net: Counted, budget: int) -> Rows:
     yield ("full", *net.once(lambda: dpmpp_2m(model, net.start, grid(40))))
     yield ("direct", *net.run(lambda: dpmpp_2m(model, net.start, grid(budget))))
     for name, how in (
-        ("published, through the adapter", dict(PAPER)),
-        ("published, of the denoised", dict(PAPER, space="data")),
-        ("σ-geometric", dict(OURS)),
+        ("paper, through the adapter", dict(PAPER)),
+        ("paper, of the denoised", dict(PAPER, space="data")),
+        ("geoshrink", dict(OURS)),
     ):
         wrapped = denoised.wrap(model, grid(40), budget, **how)
         yield (name, *net.run(lambda wrapped=wrapped: dpmpp_2m(wrapped, net.start, grid(40))))

@@ -36,6 +36,7 @@ from geoshrink_bench.zoo.recipes import RECIPES
 sys.path.insert(0, str(Path(__file__).parent))
 
 import results_excerpts as excerpts
+import results_methods as methods
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, PLOTS = DOCS / "results.md", DOCS / "plots"
@@ -379,6 +380,19 @@ def calls(found: Evidence) -> str:
     return "\n\n".join(parts)
 
 
+def ranking(found: Evidence) -> str:
+    """Every method's lead over direct: on models of others, then on ours."""
+    parts = []
+    for where, results in (("Models of others", found.others), ("Our models", found.ours)):
+        if results is not None:
+            columns = ("method", "contests", "needs", "geoshrink over it")
+            heading = (*columns, *(f"{b} calls" for b in methods.BUDGETS))
+            lines = [[plain(row[0]), *row[1:]] for row in methods.rows(results)]
+            parts += [f"{where}, {size(results)}:", piped(heading, lines)]
+            parts += [methods.against_the_best(results), source(results)]
+    return "\n\n".join(parts)
+
+
 def setting_steps(results: Results, title: Any) -> int:
     return next(s.spec["steps"] for s in results.settings if s.title == title)
 
@@ -393,6 +407,7 @@ PARTS: dict[str, Callable[[Evidence], str]] = {
     "losses": losses,
     "pictures": pictures,
     "models": models,
+    "ranking": ranking,
     "calls": calls,
     **{
         make.__name__: quoted(make)

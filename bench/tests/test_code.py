@@ -27,7 +27,7 @@ from geoshrink_bench.report.tables import tables_of
 from geoshrink_bench.store import Store
 
 ROOTS = {p.__name__: Path(str(p.__file__)).parent for p in (geoshrink, geoshrink_bench)}
-FORMS = {*OURS, "GeoShrink", "GeoShrink (planned)"}
+FORMS = {*OURS, "GeoShrink", "GeoShrink (planned)", "GeoShrink (learned)"}
 #: Rivals that step in the case's own loop and reach nothing of geoshrink's history.
 APART = {"direct", "full run, again", "FORA", "TaylorSeer", "TaylorSeer-Lite", "ToCa", "TeaCache"}
 APART |= {"SpeCa", "ResilPhase", "FirstBlockCache", "MagCache", "EasyCache", "DBCache", "HiCache"}
@@ -194,7 +194,7 @@ def test_two_methods_of_one_file_are_told_apart():
     planned, _ = changed(
         "geoshrink.planning.search", "import annotations", "import annotations\nX = 1"
     )
-    assert planned == {"GeoShrink (planned)"}
+    assert planned == {"GeoShrink (planned)", "GeoShrink (learned)"}
 
 
 def test_a_form_is_also_what_it_was_made_with(monkeypatch):
@@ -247,7 +247,7 @@ def test_a_page_or_a_command_makes_no_cell_stale(module):
 def test_in_a_pipeline_a_form_of_ours_is_its_host_too():
     seam = ("geoshrink.hosts.seam", "import annotations\n", "import annotations\nMORE = 1\n")
     methods, _ = changed(*seam, kind="checkpoint")
-    assert methods & (FORMS | APART) == set(OURS) | {"GeoShrink"}
+    assert methods & (FORMS | APART) == {*OURS, "GeoShrink", "GeoShrink (learned)"}
     assert not changed(*seam)[0]
 
 

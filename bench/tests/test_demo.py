@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
 from geoshrink import cli
-from geoshrink_bench import zoo
+from geoshrink_bench import playground, zoo
+from geoshrink_bench.commands import demo as command
 from geoshrink_bench.demo import DIRECT, FRUITS, GEOSHRINK, PAPER, PLANNED, Settings, run_demo
+from geoshrink_bench.page import Dial
 
 SMALL = Settings(budgets=(4, 5), fruits=("Banana 1", "Kiwi 1"), steps=8)
 
@@ -100,14 +104,44 @@ def test_the_profile_was_made_on_other_fruits_and_other_noise():
     ("arguments", "message"),
     [
         (["--budgets", "3"], "budget 3 is too small"),
-        (["--steps", "0"], "a grid needs steps >= 1"),
+        (["--budgets", "10", "60"], "budget 60 is not below the 50 steps"),
+        (["--budgets", "50"], "budget 50 is not below the 50 steps"),
+        (["--steps", "0"], "--steps 0 is too few: at least 5"),
+        (["--steps", "4"], "--steps 4 is too few: at least 5"),
         (["--shift", "-1"], "shift > 0"),
     ],
 )
-def test_bad_arguments_are_explained(arguments, message, capsys, tmp_path):
-    code = cli.main(["demo", "--out", str(tmp_path / "x.html"), *arguments])
+@pytest.mark.parametrize("play", [False, True])
+def test_bad_arguments_are_explained(arguments, message, play, capsys, tmp_path):
+    more = ["--play", str(tmp_path / "y.html")] if play else []
+    code = cli.main(["demo", "--out", str(tmp_path / "x.html"), *more, *arguments])
     assert code == 2 and message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", ["--play", "--strip"])
+def test_one_file_is_not_written_twice(option, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(zoo, "load", lambda *_: pytest.fail("it ran"))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["demo", "--out", str(tmp_path / "x.html"), option, "x.html"]) == 2
+    assert "x.html is named twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "budgets"),
+    [
+        ([], (7, 10, 15)),
+        (["--play", "y.html"], playground.BUDGETS),
+        (["--budgets", "9", "5", "9"], (5, 9)),
+        (["--steps", "8"], (7,)),
+        (["--steps", "5"], (4,)),
+        (["--steps", "5", "--play", "y.html"], (4,)),
+    ],
+)
+def test_the_budgets_are_in_order_and_below_the_steps(words, budgets):
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    assert command.budgets_of(parser.parse_args(words)) == budgets
 
 
 @pytest.mark.slow
@@ -122,3 +156,24 @@ def test_on_the_trained_model_ours_is_ahead_of_direct(tmp_path):
     assert score[15, GEOSHRINK] > score[10, GEOSHRINK] + 4
     for budget in (7, 10, 15):
         assert score[budget, PLANNED] > max(score[budget, GEOSHRINK], score[budget, DIRECT] + 8)
+
+
+def test_the_playground_has_a_part_for_every_budget(demo):
+    html = playground.page_of(demo[0]).html()
+    assert html.count('class="shot"') == 1 + 3 * 2  # the full run; direct, paper, geoshrink twice
+    assert html.count('calls" hidden') == 1 and 'data-reading="4 of 8 model calls">' in html
+    direct = next(o for o in demo[0].outcomes if o.method == DIRECT and o.budget == 5)
+    assert f"<b>direct</b> {direct.means[0]:.1f} dB" in html
+    assert "http" not in html.replace("http-equiv", "").replace("http://www.w3.org", "")
+
+
+def test_the_dial_begins_at_one_of_its_numbers(demo):
+    shot = playground.shot(demo[0], "full", "")
+    with pytest.raises(ValueError, match="begins at 3"):
+        Dial("t", shot, {4: [shot]}, "calls", 3)
+
+
+def test_the_playground_is_refused_where_it_cannot_be_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(zoo, "load", lambda *_: pytest.fail("it ran"))
+    assert cli.main(["demo", "--play", str(tmp_path)]) == 2
+    assert f"{tmp_path} is a folder: name a file" in capsys.readouterr().err

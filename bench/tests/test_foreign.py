@@ -129,6 +129,7 @@ def test_what_is_missing_is_said_loudly(name, tmp_path, monkeypatch, capsys):
     assert main(["list", name]) == 0
     said = capsys.readouterr()
     assert "missing" in said.out and "0 of 1 are here" in said.out and "NOT HERE" in said.err
+    assert f"{foreign.RECIPES[name].licence}  " in said.out  # what comes next stands apart
 
 
 def test_files_of_a_repository_are_not_fetched(tmp_path, monkeypatch, capsys):

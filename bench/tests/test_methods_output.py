@@ -428,3 +428,21 @@ def test_planned_anchors_come_from_other_cases_and_keep_the_budget():
     assert torch.equal(outcome.x, sample(case.velocity(), case.noise, plan=method.plan))
     whole = Planned.fit(others, case.grid().steps).run(case, case.grid().steps)
     assert torch.equal(whole.x, plain(case))
+
+
+def test_one_sample_of_another_case_teaches(monkeypatch):
+    """Learned anchors come from the first sample alone, whatever the case has of them."""
+    case, taught = small_case(), []
+    accelerated = ZooCase.accelerated
+
+    def watched(self: ZooCase, budget: int | None, **options: Any) -> Any:
+        taught.append(self)
+        return accelerated(self, budget, **options)
+
+    monkeypatch.setattr(ZooCase, "accelerated", watched)
+    METHODS["GeoShrink (learned)"]({}, lambda: [case], 5)
+    [teacher] = taught
+    assert len(case.labels) > 1 and list(teacher.labels) == list(case.labels[:1])
+    assert torch.equal(teacher.noise, case.noise[:1])
+    both = joint_case()
+    assert [len(part) for part in both.one().noise] == [1, 1]

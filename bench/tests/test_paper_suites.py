@@ -25,13 +25,14 @@ from geoshrink_bench import suite as suiting
 from geoshrink_bench.cases.checkpoint import CheckpointCase
 from geoshrink_bench.cases.checkpoint_suite import FULL
 from geoshrink_bench.methods.direct import Again
-from geoshrink_bench.methods.ours import OURS
+from geoshrink_bench.methods.ours import FORMS, OURS
 from geoshrink_bench.methods.registry import METHODS
 from geoshrink_bench.metrics import mesh
 from geoshrink_bench.metrics.base import Skipped
 from geoshrink_bench.metrics.frechet import frechet_distance
 from geoshrink_bench.paper import columns, hosts, loop, pipelines, prompts, upstream
 from geoshrink_bench.paper.columns import COLUMNS
+from geoshrink_bench.paper.tiny import pipelines as tiny
 from geoshrink_bench.report import load
 from geoshrink_bench.report.results import Cell, Setting
 from geoshrink_bench.report.tables import beside
@@ -118,7 +119,7 @@ def test_the_rows_of_a_suite_are_methods_with_valid_settings(name):
     labels = [row.title for row in suite.rows]
     assert len(set(labels)) == len(labels) and suite.choices
     for row in suite.rows:
-        if row.method in OURS or row.method == "GeoShrink":
+        if row.method in FORMS:
             own = OURS[row.method].options if row.method in OURS else {}
             plan = Plan.of(grid, row.budget, **own, **row.options)
             assert len(plan.anchors) == row.budget
@@ -183,83 +184,7 @@ def test_pictures_of_a_folder_are_prompts(tmp_path):
         prompts.read(tmp_path / "none")
 
 
-# -- tiny checkpoints
-
-
-def text_parts(**more: Any) -> dict[str, Any]:
-    from hosts import text
-
-    small = {"text_encoder": text.clip_text(), "tokenizer": text.clip_tokenizer()}
-    return {**small, **more}
-
-
-def flux() -> Any:
-    from hosts import image, text
-
-    parts = text_parts(text_encoder_2=text.t5(), tokenizer_2=text.tokenizer())
-    return image.flux("FluxPipeline", {}, **parts)[0]
-
-
-def sd3() -> Any:
-    from hosts import image, text
-
-    parts = {f"text_encoder{i}": text.clip_text(projection=True, dim=16) for i in ("", "_2")}
-    parts |= {f"tokenizer{i}": text.clip_tokenizer() for i in ("", "_2")}
-    parts |= {"text_encoder_3": text.t5(), "tokenizer_3": text.tokenizer()}
-    return image.sd3("StableDiffusion3Pipeline", {}, **parts)[0]
-
-
-def hunyuan_video() -> Any:
-    from hosts import text, video
-
-    parts = {"text_encoder": text.llama(), "tokenizer": text.tokenizer(max_length=512)}
-    parts |= {"text_encoder_2": text.clip_text(), "tokenizer_2": text.clip_tokenizer()}
-    parts["transformer"] = video.hunyuan_model(pooled_projection_dim=32, guidance_embeds=True)
-    return d.HunyuanVideoPipeline(vae=video.hunyuan_vae(), scheduler=video.flow(shift=7.0), **parts)
-
-
-def ace_step() -> Any:
-    from hosts import video
-
-    return video.PIPELINES["AceStepPipeline"]()[0]
-
-
-class Processor:
-    """What MiniMax-H3 wants of its processor for a request of text alone."""
-
-    def create_mm_token_type_ids(self, rows):
-        return [[0] * len(row) for row in rows]
-
-
-def minimax_h3() -> Any:
-    from hosts import text
-
-    blocks: Any = importlib.import_module(
-        "diffusers.modular_pipelines.minimax_h3.modular_blocks_minimax_h3"
-    )
-    pipe = blocks.MiniMaxH3Blocks().init_pipeline()
-    pipe.update_components(
-        transformer=d.MiniMaxH3Transformer3DModel(
-            num_attention_heads=2, attention_head_dim=16, hidden_size=32, num_layers=2,
-            num_refiner_layers=1, ffn_dim=32, text_dim=32, freq_dim=16, time_embed_hidden_dim=32,
-            time_embed_dim=16, rope_freq_dim=2,
-        ),
-        vae=d.AutoencoderKLMiniMaxH3(
-            block_out_channels=(8,) * 6, layers_per_block=1, norm_num_groups=4,
-            decoder_num_layers=1, decoder_num_attention_heads=2, decoder_attention_head_dim=16,
-        ),
-        audio_vae=d.AutoencoderKLMiniMaxH3Audio(
-            encoder_dim=4, latent_dim=32, decoder_dim=128, num_attention_heads=2,
-            resblock_kernel_sizes=(3,), resblock_dilation_sizes=((1,),), latents_mean=[0.0] * 32,
-            latents_std=[1.0] * 32,
-        ),
-        text_encoder=text.qwen3_vl(layers=51, head=True), tokenizer=text.tokenizer(),
-        scheduler=d.MiniMaxH3Scheduler(), audio_scheduler=d.MiniMaxH3Scheduler(shift=3.0),
-    )  # fmt: skip
-    return pipe
-
-
-# -- and of models with a library of their own
+# -- tiny checkpoints of models with a library of their own
 
 
 def tangoflux(folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -429,13 +354,13 @@ def ace_step_v1(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 TINY = {
-    "sd3": ("sd35", sd3, {"height": 32, "width": 32}),
-    "flux": ("flux", flux, {"height": 32, "width": 32}),
+    "sd3": ("sd35", tiny.sd3, {"height": 32, "width": 32}),
+    "flux": ("flux", tiny.flux, {"height": 32, "width": 32}),
     "hunyuan-video": (
-        "hunyuanvideo-chronomagic", hunyuan_video, {"height": 32, "width": 32, "num_frames": 5}
+        "hunyuanvideo-chronomagic", tiny.hunyuan_video, {"height": 32, "width": 32, "num_frames": 5}
     ),
-    "ace-step": ("acestep", ace_step, {"audio_duration": 4.0}),
-    "minimax-h3": ("minimax-h3", minimax_h3, {"height": 32, "width": 32}),
+    "ace-step": ("acestep", tiny.ace_step, {"audio_duration": 4.0}),
+    "minimax-h3": ("minimax-h3", tiny.minimax_h3, {"height": 32, "width": 32}),
     "tangoflux": ("tangoflux", tangoflux, {"duration": 0.25}),
     "hunyuan3d": ("hunyuan3d", hunyuan3d, {"octree_resolution": 8}),
     "trellis": ("trellis", trellis, {"sparse_structure_steps": 4}),
@@ -464,8 +389,7 @@ def checkpoint(tmp_path_factory):
                 path.mkdir(exist_ok=True)
                 TINY[host][1](path, patch)
             else:
-                modular = {"overwrite_modular_index": True} if host == "minimax-h3" else {}
-                TINY[host][1]().save_pretrained(str(path), **modular)
+                tiny.save(TINY[host][1](), path)
             there[host] = path
         return there[host]
 
@@ -502,7 +426,7 @@ def surroundings(tmp_path_factory):
 
     def with_processor(pipe, *args, **kwargs):
         load(pipe, *args, **kwargs)
-        pipe.update_components(processor=Processor())
+        pipe.update_components(processor=tiny.Processor())
 
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:

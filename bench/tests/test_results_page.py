@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from cell_pages import without_code
 from geoshrink_bench import suite
 from geoshrink_bench.asked import Asked
 from geoshrink_bench.store import Store
@@ -27,13 +27,6 @@ def maker():
     sys.modules[spec.name] = module  # a dataclass looks for its module
     spec.loader.exec_module(module)
     return module
-
-
-def without_code(text: str) -> str:
-    """Without how many cells are stale, which changes with the code and not with the cells."""
-    text = re.sub(r"\d+ stale, \d+ by unknown code", "so many", text)
-    text = re.sub(r"(\| \d+ ){2}(\| [\d.]+ \|)$", r"| n | n \2", text, flags=re.MULTILINE)
-    return re.sub(r" (Every number was|†) made by [^.]*\.", "", text)
 
 
 @pytest.mark.skipif(not ARCHIVE.is_file(), reason="benchmarks/cells.tar.xz is not here")
@@ -100,6 +93,18 @@ def test_every_part_is_computed(maker, folder):
         found
     )
     assert set(maker.charts(found)) == {"calls.svg"}
+
+
+def test_methods_are_ranked_by_their_lead_over_direct(maker, folder):
+    results = maker.gather([folder]).ours
+    assert "geoshrink in 1 of 2, by 1.5 dB at most" in maker.methods.against_the_best(results)
+    rows = maker.methods.rows(results, (3, 4, 5))
+    assert rows == [
+        ["paper", "2", "nothing", "+7.5", "+5.0 (+5.0)", "−2.0 (−2.0)", "—"],
+        ["geoshrink", "2", "nothing", "", "+10.0 (+10.0)", "**+8.0** (+8.0)", "—"],
+        ["MeanCache", "2", "calibration", "+2.8", "**+11.5** (+11.5)", "+1.0 (+1.0)", "—"],
+        ["FORA", "1", "nothing", "+20.0", "−10.0 (−10.0)", "—", "—"],
+    ]
 
 
 def test_only_what_is_between_the_marks_is_made_anew(maker, folder):

@@ -28,7 +28,7 @@ from geoshrink.files import digest
 from . import syntax
 from .methods.base import Method
 from .methods.direct import Again
-from .methods.ours import Ours
+from .methods.ours import Learned, Ours
 from .methods.registry import METHODS, Entry
 from .methods.tuning import TUNED
 from .zoo.recipes import RECIPES
@@ -167,7 +167,7 @@ class Code:
         parts, state = parts_of(entry)
         if TUNED in options.values():
             parts.append(Part("geoshrink_bench.methods.tuning"))
-        if any(part.module == Ours.__module__ and part.name == Ours.__name__ for part in parts):
+        if {part_of(Ours), part_of(Learned)} & set(parts):
             parts.append(OURS_IN[kind])
         found = [self.behind(part) for part in parts]
         if not all(found):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from geoshrink.batch.jobs import Engine
+from geoshrink.page import Table
 
 from .asked import Asked
 from .lab import Lab
@@ -205,9 +206,9 @@ def report(
     return written
 
 
-def status(folders: Sequence[str | Path]) -> str:
+def status(folders: Sequence[str | Path]) -> Table:
     """A line for each folder: how many of its cells are done, missing, stale, of unknown code."""
-    return standing([load([folder], empty=True) for folder in folders]).text()
+    return standing([load([folder], empty=True) for folder in folders])
 
 
 def check_summary(path: str | Path | None) -> None:

@@ -31,6 +31,7 @@ from geoshrink.page import Comparison, Page, Section, Table
 from geoshrink.plan import METHODS, Plan
 from geoshrink.planning import Profile
 from geoshrink.sampling import sample
+from geoshrink.terminal import show_table
 
 from . import zoo
 from .zoo.drawing import contact_sheet
@@ -239,7 +240,8 @@ def run_demo(
     ):
         outcomes, made = run_methods(model, settings, plans, bar.update)
     demo = Demo(model, settings, outcomes, made, profile, misfit)
-    print(demo.table().text())
+    show_table(demo.table())
+    print()
     print(f"pictures, slider and charts: {demo.page().write(out)}")
     if strip is not None:
         strip.parent.mkdir(parents=True, exist_ok=True)

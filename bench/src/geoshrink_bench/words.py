@@ -17,6 +17,7 @@ FORMS = {
     "GeoShrink (corrected)": "geoshrink",
     "GeoShrink (default)": "uncorrected",
     "GeoShrink (planned)": "planned",
+    "GeoShrink (learned)": "learned",
 }
 DONE, FAILED, NOT_RUN, SKIPPED = "done", "failed", "not run", "skipped"
 

@@ -186,6 +186,8 @@ class Checkpoint(Lab):
         made["weights"] = digest_of_folder(self.checkpoint)[:20]
         self.cells = Cells(suite, chosen, made)
         self.spare = spare(everything, chosen, TRAINING_PROMPTS)
+        if suite.prompts["take"] == "all":
+            self.spare = chosen[:TRAINING_PROMPTS]
         self.tools = Tools(clip, clap, self.device)
         self.methods: dict[str, tuple[Method, Spec]] = {}
         self.samples: dict[str, Sample] = {}  # of the present prompt and seed
@@ -302,7 +304,9 @@ class Checkpoint(Lab):
         return outcome.x
 
     def method(self, row: Row, spec: Spec) -> tuple[Method, Spec]:
-        """Made once, when it is first needed, calibrated on prompts that are not compared."""
+        """Made once, when it is first needed, calibrated on prompts that are not compared; where
+        the suite takes all there are, on other noise for the same prompts.
+        """
 
         def training() -> list[Case]:
             if not self.spare:

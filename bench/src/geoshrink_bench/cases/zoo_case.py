@@ -62,6 +62,12 @@ class ZooCase(Case):
     def grid(self, steps: int | None = None) -> Grid:
         return self.model.grid(self.steps if steps is None else steps, self.shift, self.interval)
 
+    def one(self) -> ZooCase:
+        leaves, joined = flatten(self.noise)
+        noise = joined([leaf[:1] for leaf in leaves])
+        lengths = self.lengths and self.lengths[:1]
+        return replace(self, labels=self.labels[:1], noise=noise, lengths=lengths, costs={})
+
     def solve(self, velocity: Callable[[Any, Any], Any]) -> Any:
         return sample(velocity, self.noise, self.grid())
 

@@ -9,9 +9,14 @@ from typing import Any
 
 from geoshrink.commands.arguments import add_ray, engine_of
 from geoshrink.compare import read_kwargs
+from geoshrink.terminal import show_table
 
 from .. import command
 
+EXAMPLES = """
+geoshrink bench run rivals --device cuda
+geoshrink bench report cells/rivals
+"""
 #: Options of a lab.
 OPTIONS = ("device", "weights", "full_only", "checkpoint", "prompts", "dtype", "clip", "clap")
 
@@ -31,11 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     paper.add_argument("--clip", help="folder of a CLIP checkpoint")
     paper.add_argument("--clap", help="folder of a CLAP checkpoint")
     resume = acts.add_parser("resume", help="go on with a folder")
-    resume.add_argument("out", type=Path)
-    for part in (run, resume):
-        part.add_argument(
-            "--device", help="default: cpu; with --checkpoint, cuda where there is one"
-        )
+    resume.add_argument("out", type=Path, help="folder of the cells, of bench run")
+    usual = "default: cpu; with --checkpoint, cuda where there is one"
+    for part, device in ((run, usual), (resume, "default: as the folder was begun")):
+        part.add_argument("--device", help=device)
         part.add_argument("--shard", default="1/1", help="i/n: the i-th of n parts of the cells")
         part.add_argument("--weights", help="folder of the zoo's weights")
         part.add_argument("--summary", type=Path, help="write the tables here, too")
@@ -50,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help="make anew what other code than today's made, too (see status)",
         )
         add_ray(part)
+    add_paper(acts.add_parser("paper", help="the paper's tables on its checkpoints, as one page"))
     report = acts.add_parser("report", help="tables and a page of what was run")
     report.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="of bench run")
     report.add_argument("--out", type=Path, help="folder of the report; default: the first FOLDER")
@@ -60,12 +65,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     acts.add_parser("list", help="the suites and methods there are")
 
 
+def add_paper(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--models", type=Path, help="folder of the checkpoints, a folder each")
+    parser.add_argument("--prompts", type=Path, help="folder of the prompts; default: --models")
+    parser.add_argument(
+        "--out", type=Path, default=Path("paper"), help="for the page and cells; default: paper"
+    )
+    parser.add_argument("--only", nargs="+", metavar="SUITE", help="default: Table 1 to 5")
+    parser.add_argument("--list", action="store_true", help="what is there, missing, and its cost")
+    parser.add_argument("--change", help='of every suite, as JSON: {"seeds": 1}')
+    parser.add_argument("--dry-run", action="store_true", help="on tiny models, random weights")
+    parser.add_argument("--shard", default="1/1", help="i/n: the i-th of n parts of the cells")
+    parser.add_argument("--stale", action="store_true", help="make anew what other code made")
+    for name in ("device", "dtype", "clip", "clap"):
+        parser.add_argument(f"--{name}", help="as for bench run")
+
+
+def run_paper(args: argparse.Namespace) -> int:
+    from ..reproduce import reproduce
+
+    names = ("device", "dtype", "clip", "clap", "shard", "stale")
+    options = {name: getattr(args, name) for name in names}
+    done = reproduce(
+        args.models, args.out, prompts=args.prompts, only=args.only, dry_run=args.dry_run,
+        look_only=args.list, change=read_kwargs(args.change or "{}", "--change"), **options,
+    )  # fmt: skip
+    return 1 if done.failed else 0
+
+
 def run(args: argparse.Namespace) -> int:
+    if args.act == "paper":
+        return run_paper(args)
     if args.act == "list":
         print(command.listing())
         return 0
     if args.act == "status":
-        print(command.status(args.folders))
+        show_table(command.status(args.folders))
+        print()
         return 0
     if args.act == "report":
         command.report(args.folders, args.out, args.plots, args.samples)
@@ -89,6 +125,8 @@ def folder_of(args: argparse.Namespace) -> Path:
 
 def stopped(args: argparse.Namespace) -> str:
     """How a bench that was stopped goes on; its folder knows the options that it had."""
+    if getattr(args, "act", "") == "paper":
+        return "; the same command goes on"
     if getattr(args, "act", "") not in ("run", "resume") or not folder_of(args).is_dir():
         return ""
     words = ["geoshrink", "bench", "resume", str(folder_of(args))]

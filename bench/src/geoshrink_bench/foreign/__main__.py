@@ -33,7 +33,7 @@ def shown(recipe: Recipe, bring: bool) -> str | None:
         problem = str(error)
     here = "missing" if problem else "here"
     kind = f"{recipe.prediction}, {recipe.alphas}"
-    print(f"{here:8}{recipe.name:16}{kind:15}{recipe.licence:10}{recipe.source}: {recipe.about}")
+    print(f"{here:8}{recipe.name:16}{kind:15}{recipe.licence:12}{recipe.source}: {recipe.about}")
     return problem
 
 

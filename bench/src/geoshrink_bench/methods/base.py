@@ -43,6 +43,10 @@ class Case(ABC):
     def velocity(self) -> Callable[[Any, Any], Any]:
         """v(x, σ), as the solver sees it."""
 
+    def one(self) -> Case:
+        """Its first sample by itself; the case where it has no more than that."""
+        return self
+
     def stepping(self) -> Callable[[Any, Any], Any]:
         """What a method inside the network calls at each stage."""
         return self.velocity()

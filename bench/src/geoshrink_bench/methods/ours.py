@@ -1,14 +1,16 @@
-"""GeoShrink, in every form: meshes, rules, spaces, the rows of the ablation, planned anchors."""
+"""GeoShrink, in every form: meshes, rules, spaces, the ablation, planned and learned anchors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from geoshrink.learning import Learning
 from geoshrink.plan import METHODS, Plan
 from geoshrink.planning import profile
 from geoshrink.sampling import sample
 
+from ..metrics.base import Skipped
 from .base import Case, Method, Outcome
 
 
@@ -46,6 +48,27 @@ class Planned(Method):
         return Outcome.reported(x, report)
 
 
+class Learned(Method):
+    """With anchors placed by one exact sample of another case, as learn=True has them."""
+
+    name = "GeoShrink (learned)"
+    calibrated = True
+
+    def __init__(self, learning: Learning):
+        self.learning = learning
+
+    @classmethod
+    def fit(cls, cases: Sequence[Case], budget: int) -> Learned:
+        learning = Learning()
+        cases[0].one().accelerated(budget, learn=learning)
+        if learning.learned is None:
+            raise Skipped(f"an exact run taught nothing: {'; '.join(sorted(learning.told))}")
+        return cls(learning)
+
+    def run(self, case: Case, budget: int) -> Outcome:
+        return case.accelerated(budget, learn=self.learning)
+
+
 RULES = ("chordal", "log", "exp", "time", "linear", "fixed(1)", "beta-kappa(1, 0.5)")
 
 
@@ -68,5 +91,5 @@ def forms() -> Iterator[Ours]:
 
 
 OURS: dict[str, Ours] = {method.name: method for method in forms()}
-#: The names under which a form of ours runs: with options of its own, and with planned anchors.
-FORMS = frozenset({*OURS, "GeoShrink", Planned.name})
+#: The names of our forms: with options of its own, with planned and with learned anchors.
+FORMS = frozenset({*OURS, "GeoShrink", Planned.name, Learned.name})

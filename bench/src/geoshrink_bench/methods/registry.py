@@ -1,4 +1,4 @@
-"""The methods by name, each made for a budget: METHODS[name](options, training, budget).
+"""The methods by name, each made for a budget: `METHODS[name](options, training, budget)`.
 
 `training` gives other cases of the same setting, for methods that calibrate or tune. A threshold
 that is given in the options is used as it is; a warm-up is the authors' own, the one given, or with
@@ -31,7 +31,7 @@ from .hicache import HiCache
 from .l2p import L2P
 from .magcache import MagCache
 from .meancache import MeanCache
-from .ours import OURS, Ours, Planned
+from .ours import OURS, Learned, Ours, Planned
 from .predit import PrediT
 from .resilphase import ResilPhase
 from .seacache import SeaCache
@@ -126,6 +126,7 @@ METHODS: dict[str, Make] = {
     **{name: known(method) for name, method in OURS.items()},
     "GeoShrink": Entry(Ours, options=Plan.of),
     "GeoShrink (planned)": Entry(Planned, Planned.fit, given=None),
+    "GeoShrink (learned)": Entry(Learned, Learned.fit, given=None),
     **{name: known(method) for name, method in SOLVERS.items()},
     "FORA": Entry(Fora),
     "TeaCache": Entry(TeaCache, TeaCache.tune, calibrate=("coefficients", teacache.calibrate)),

@@ -3,6 +3,7 @@
 from geoshrink.page import add_files
 
 from .choice import Choice as Choice
+from .dial import Dial as Dial
 from .drawing import drawing as drawing
 from .folded import Folded as Folded
 from .mesh import Solid as Solid
@@ -13,5 +14,5 @@ from .sound import Film as Film
 from .sound import Sound as Sound
 from .sound import encode_wave as encode_wave
 
-add_files(__name__, "choice.css", "choice.js", "folded.css")
+add_files(__name__, "choice.css", "choice.js", "dial.css", "dial.js", "folded.css")
 add_files(__name__, "mesh.css", "mesh.js", "turning.js", "sound.css", "sound.js")

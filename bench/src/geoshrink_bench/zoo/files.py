@@ -6,7 +6,7 @@ import argparse
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from geoshrink.files import write_whole
+
+from .fetching import fetch, files_of
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
@@ -33,21 +35,31 @@ def maker(description: str, names: Iterable[str]) -> argparse.ArgumentParser:
 
 
 def find(name: str, folder: str | Path | None) -> Traversable:
-    """Where a model's weights lie: the folder given, the package, the clone's zoo."""
-    places: list[Traversable] = [
-        files("geoshrink_bench.zoo") / "weights",
-        Path(os.environ.get("GEOSHRINK_ZOO") or Path(__file__).parents[4] / "zoo"),
-    ]
-    if folder is not None:
-        places = [Path(folder)]
+    """Where a model's weights lie: in the folder given, else in the package, then in the folder of
+    GEOSHRINK_ZOO, else in the clone's zoo, the cache, or at the zoo's URL, from where they come
+    into the cache.
+    """
+    named = os.environ.get("GEOSHRINK_ZOO") if folder is None else Path(folder)
+    places: list[Traversable] = [Path(named)] if named else list(clone())
+    if folder is None:
+        places.insert(0, files("geoshrink_bench.zoo") / "weights")
     for place in places:
         if (place / f"{name}.safetensors").is_file():
             return place
+    if not named and files_of(name):
+        return fetch(name)
     looked = " and ".join(str(place) for place in places)
     raise FileNotFoundError(
         f"the weights of {name} are not in {looked}: only fruit comes with the package, the others "
         "are in the zoo/ folder of its repository; clone it, and give zoo.load(name, folder=…)"
     )
+
+
+def clone() -> Iterator[Path]:
+    """The repository's zoo folder, where this package runs from a clone."""
+    root = Path(__file__).parents[4]
+    if (root / "bench" / "pyproject.toml").is_file():
+        yield root / "zoo"
 
 
 def read(

@@ -214,8 +214,9 @@ class Model:
 def load(name: str, device: str | torch.device = "cpu", folder: str | Path | None = None) -> Model:
     """A model of the zoo in float32, its weights checked against their recorded hash.
 
-    `fruit` comes with the package, the others with its repository: clone it, or give the folder
-    that has NAME.safetensors, here or in the environment variable GEOSHRINK_ZOO.
+    `fruit` comes with the package. The others are looked for in the repository's zoo/ folder, then
+    in a cache (GEOSHRINK_ZOO_CACHE), then downloaded once (GEOSHRINK_ZOO_URL). A folder that has
+    NAME.safetensors, given here or in GEOSHRINK_ZOO, is the only place then.
     """
     recipe = recipe_of(name)
     tensors, facts, place = read(name, folder)

@@ -47,7 +47,8 @@ def write_sheet(
 
 def line_about(model: Model) -> str:
     """The first sentence of the model's card, or its facts where it has no card."""
-    body = re.sub(r"(?m)^(#.*|\|.*)$", "", model.card).strip()
+    text = re.sub(r"\A---\n.*?\n---\n", "", model.card, flags=re.DOTALL)  # what a hub reads
+    body = re.sub(r"(?m)^(#.*|\|.*)$", "", text).strip()
     if body:
         paragraph = " ".join(body.split("\n\n")[0].split())
         return re.split(r"(?<=\.)\s", paragraph)[0]

@@ -1,0 +1,128 @@
+"""Every method against direct step reduction, by calls: a part of docs/results.md."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from geoshrink_bench.report.contests import DIRECT, OURS, PUBLISHED, contests
+from geoshrink_bench.report.overview import EVEN
+from geoshrink_bench.report.results import Results
+
+BUDGETS = (7, 10, 15, 20)
+FORMS = (PUBLISHED, OURS, "learned", "planned")  # shown first, in this order
+Leads = dict[int, dict[tuple[str, str], float]]  # budget → (setting, metric) → dB
+
+
+def leads_of(results: Results) -> dict[str, Leads]:
+    """By method: its lead over direct in dB, for every contest in which it kept to the budget."""
+    found: dict[str, Leads] = {}
+    for contest in contests(results.settings, "full"):
+        means = contest.means()
+        for label, mean in means.items():
+            lead = contest.measure.lead(mean, means.get(DIRECT, math.nan))
+            if label != DIRECT and math.isfinite(lead):
+                own = found.setdefault(label, {}).setdefault(contest.budget, {})
+                own[contest.setting.title, contest.metric] = lead
+    return found
+
+
+def ranked(results: Results) -> list[tuple[str, Leads]]:
+    """Forms of ours, then of every rival its best variant, by the mean lead over all contests.
+
+    A variant that could not keep to the budget in some contests is ranked by the others; the
+    number of contests is in the table.
+    """
+    found = leads_of(results)
+    rivals: dict[str, tuple[str, Leads]] = {}
+    for label, leads in found.items():
+        if label in results.ours:
+            continue
+        base = next(cell.method for cell in results.cells if cell.label == label)
+        if base not in rivals or (size(leads), mean(leads)) > (
+            size(rivals[base][1]),
+            mean(rivals[base][1]),
+        ):
+            rivals[base] = label, leads
+    forms = [(form, found[form]) for form in FORMS if form in found]
+    return [*forms, *sorted(rivals.values(), key=lambda pair: -mean(pair[1]))]
+
+
+def mean(leads: Leads) -> float:
+    return statistics.fmean(lead for own in leads.values() for lead in own.values())
+
+
+def size(leads: Leads) -> int:
+    return sum(map(len, leads.values()))
+
+
+def behind(leads: Leads, ours: Leads) -> str:
+    """The mean lead of our default over a method, in the contests that both ran."""
+    both = [
+        mine - leads[budget][key]
+        for budget, own in ours.items()
+        for key, mine in own.items()
+        if key in leads.get(budget, {})
+    ]
+    return f"{statistics.fmean(both):+.1f}".replace("-", "−") if both else "—"
+
+
+def against_the_best(results: Results) -> str:
+    """In a sentence: how often each form is behind the best rival of a contest, and the most."""
+    told = []
+    for form in FORMS[1:]:
+        leads = []
+        for contest in contests(results.settings, "full"):
+            means = contest.means()
+            rivals = [mean for label, mean in means.items() if label not in results.ours]
+            if form in means and rivals:  # from the best to the worst
+                leads.append(contest.measure.lead(means[form], rivals[0]))
+        lost = [lead for lead in leads if lead < -EVEN]
+        if leads:
+            most = f", by {-min(lost):.1f} dB at most" if lost else ""
+            told.append(f"{form} in {len(lost)} of {len(leads)}{most}")
+    which = "Behind the best rival of a contest, the published method not counted"
+    return f"{which}: {'; '.join(told)}."
+
+
+def rows(results: Results, budgets: Sequence[int] = BUDGETS) -> list[list[str]]:
+    """method | contests | needs | our default's lead over it | mean lead over direct (least) at
+    each budget, bold where it is the most.
+    """
+    chosen = ranked(results)
+    ours = dict(chosen).get(OURS, {})
+    best = {
+        b: max(
+            (statistics.fmean(leads[b].values()) for _, leads in chosen if b in leads), default=0
+        )
+        for b in budgets
+    }
+    table = []
+    for label, leads in chosen:
+        lead = "" if label == OURS else behind(leads, ours)
+        row = [label, str(size(leads)), needs(results, label), lead]
+        for budget in budgets:
+            own = [*leads.get(budget, {}).values()]
+            if not own:
+                row.append("—")
+                continue
+            value = statistics.fmean(own)
+            text = f"{value:+.1f}".replace("-", "−")
+            text = f"**{text}**" if value == best[budget] else text
+            row.append(f"{text} ({min(own):+.1f})".replace("-", "−"))
+        table.append(row)
+    return table
+
+
+def needs(results: Results, label: str) -> str:
+    """What a method is given beforehand."""
+    if label == "learned":
+        return "one full sample"
+    if label in results.calibrated:
+        return "calibration"
+    return "tuning" if "tuned" in label or adaptive(results, label) else "nothing"
+
+
+def adaptive(results: Results, label: str) -> bool:
+    return any(cell.result.get("adaptive") for cell in results.cells if cell.label == label)
