@@ -21,10 +21,11 @@ from geoshrink.compare.likeness import psnr
 from geoshrink_bench import zoo
 
 METHODS: dict[str, dict[str, Any]] = {
+    "geoshrink": {},
     "published": dict(anchors="geometric", rule="chordal"),
     "geo, signed": dict(anchors="geometric", rule="signed chordal"),
     "σ, chordal": dict(anchors="sigma", rule="chordal"),
-    "auto, signed time (default)": dict(anchors="auto", rule="signed time"),
+    "auto, signed time": dict(anchors="auto", rule="signed time"),
     "σ, signed chordal": dict(anchors="sigma", rule="signed chordal"),
     "σ, time": dict(anchors="sigma", rule="time"),
     "σ, signed time": dict(anchors="sigma", rule="signed time"),

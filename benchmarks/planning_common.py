@@ -57,7 +57,9 @@ Setting = tuple[str, float, Any]  # model, guidance, shift
 
 def arguments(about: str, folder: str, seeds: int) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--out", type=Path, required=True, help="the table, Markdown")
+    parser.add_argument(
+        "--out", type=Path, default=Path(sys.argv[0]).with_suffix(".md"), help="the table, Markdown"
+    )
     parser.add_argument("--cells", type=Path, default=Path(folder), help="kept here, gone on with")
     parser.add_argument(
         "--profiles", type=Path, default=Path("cells/profiles"), help="so are these"

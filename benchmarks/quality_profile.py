@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ SHARES, ALONE = (0.0, 0.2, 0.35, 0.5), -1.0  # ALONE: without a profile
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A quality held with a profile.")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path(sys.argv[0]).with_suffix(".md"))
     parser.add_argument("--lines", type=Path, default=Path("benchmarks/quality_profile.jsonl"))
     parser.add_argument("--models", nargs="*", default=ZOO)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

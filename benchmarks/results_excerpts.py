@@ -101,6 +101,14 @@ def planned() -> str:
     return f"{asked}\n\nWhere it loses:\n\n{lost}\n\n{source('planning.md')}"
 
 
+def sizes() -> str:
+    """How the advantage changes with the size of a network."""
+    name, parts = "gpu/sizes.md", []
+    for heading in ("28 steps, guidance 4.5, shift 3", "50 steps, guidance 3, shift 3"):
+        parts.append(f"{heading}, mean of 7, 10, 15 and 20 calls:\n\n{bullets(name, heading)}")
+    return "\n\n".join([*parts, source(name)])
+
+
 def trusted() -> str:
     doubt = bullets("estimate.md", "Losses and misses", "Doubt, the default")
     return f"{doubt}\n\n{source('estimate.md')}"

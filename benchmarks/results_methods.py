@@ -39,7 +39,7 @@ def ranked(results: Results) -> list[tuple[str, Leads]]:
     for label, leads in found.items():
         if label in results.ours:
             continue
-        base = next(cell.method for cell in results.cells if cell.label == label)
+        base = method_of(results, label)
         if base not in rivals or (size(leads), mean(leads)) > (
             size(rivals[base][1]),
             mean(rivals[base][1]),
@@ -75,9 +75,10 @@ def against_the_best(results: Results) -> str:
         leads = []
         for contest in contests(results.settings, "full"):
             means = contest.means()
-            rivals = [mean for label, mean in means.items() if label not in results.ours]
-            if form in means and rivals:  # from the best to the worst
-                leads.append(contest.measure.lead(means[form], rivals[0]))
+            rivals = {k: mean for k, mean in means.items() if k not in results.ours}
+            if form in means and rivals.keys() - {DIRECT}:  # from the best to the worst
+                best = next(iter(rivals.values()))
+                leads.append(contest.measure.lead(means[form], best))
         lost = [lead for lead in leads if lead < -EVEN]
         if leads:
             most = f", by {-min(lost):.1f} dB at most" if lost else ""
@@ -113,6 +114,36 @@ def rows(results: Results, budgets: Sequence[int] = BUDGETS) -> list[list[str]]:
             row.append(f"{text} ({min(own):+.1f})".replace("-", "−"))
         table.append(row)
     return table
+
+
+def in_part(results: Results) -> list[list[str]]:
+    """Of every rival the best variant that rows() does not show, where it is nearer than the one
+    that it shows: variant | contests | its mean lead over direct, the shown one's and our forms',
+    in the contests that all of these ran.
+    """
+    found, table = leads_of(results), []
+    shown = {method_of(results, label): label for label, _ in ranked(results)}
+    ours = [form for form in FORMS[1:] if form in found]
+    for label in found:
+        above = shown.get(method_of(results, label))
+        if label in results.ours or above is None or label == above:
+            continue
+        names = (label, above, *ours)
+        keys = set.intersection(*(contests_in(found[name]) for name in names))
+        means = [statistics.fmean(found[n][b][key] for b, key in keys) for n in names if keys]
+        if means and means[0] > means[1]:
+            told = [f"{lead:+.1f}".replace("-", "−") for lead in means]
+            table.append([label, str(len(keys)), *told])
+    return sorted(table, key=lambda row: -float(row[2].replace("−", "-")))
+
+
+def contests_in(leads: Leads) -> set[tuple[int, tuple[str, str]]]:
+    return {(budget, key) for budget, own in leads.items() for key in own}
+
+
+def method_of(results: Results, label: str) -> str:
+    """The method that a variant is of."""
+    return next(cell.method for cell in results.cells if cell.label == label)
 
 
 def needs(results: Results, label: str) -> str:

@@ -4,8 +4,9 @@
     python benchmarks/results_page.py cells/rivals cells/first cells/foreign            # prints it
     python benchmarks/results_page.py cells/rivals cells/first cells/foreign --write    # writes it
 
-What stands between <!-- begin NAME --> and <!-- end NAME --> on the page is made anew; the rest is
-kept. Nothing is sampled here: every number comes from cells, or from a page that names its command.
+With --write the tables of README.md are made anew, too. What stands between <!-- begin NAME -->
+and <!-- end NAME --> on a page is made; the rest is kept. Nothing is sampled here: every number
+comes from cells, or from a page that names its command.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import results_excerpts as excerpts
 import results_methods as methods
+import results_readme as front_page
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGE, PLOTS = DOCS / "results.md", DOCS / "plots"
+ROOT = Path(__file__).parents[1]
+PAGE, PLOTS, README = ROOT / "docs/results.md", ROOT / "docs/plots", ROOT / "README.md"
 WORST = 6  # losses that are shown
 MOST = 0.5  # of the contests: more than that are most
 #: What the row says, its setting as far as it is needed, budget, metric.
@@ -59,6 +61,13 @@ ROWS: tuple[tuple[str, dict[str, Any], int, str], ...] = (
     ("film, 10 of 50", dict(model="fruit-video", guidance=5.0, shift=7.0), 10, "PSNR"),
 )
 CHARTED = dict(model="fruit", guidance=3.0, shift=3.0)
+#: Not rivals: a contest with these alone says nothing of any.
+USUAL = (DIRECT, PUBLISHED)
+#: Above the table of variants that results_methods.in_part gives.
+IN_PART = (
+    "Variants that have run in fewer contests and were nearer there than the one above; mean leads "
+    "over direct in dB, all in the same contests, those that each of these methods has run:"
+)
 Lines = list[list[str]]
 
 
@@ -71,20 +80,27 @@ class Evidence:
     others: Results | None
 
 
+Parts = dict[str, Callable[[Evidence], str]]
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="docs/results.md, from the cells of benches.")
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="of cells")
-    parser.add_argument("--write", action="store_true", help="to docs/results.md and docs/plots")
+    parser.add_argument(
+        "--write", action="store_true", help="to docs/results.md, docs/plots and README.md"
+    )
     args = parser.parse_args(argv)
     try:
         found = gather(args.folders)
         text = page(PAGE.read_text(encoding="utf-8"), found)
+        front = page(README.read_text(encoding="utf-8"), found, FRONT) if args.write else ""
     except (ValueError, OSError) as error:
         parser.error(str(error))
     if not args.write:
         print(text, end="")
         return
     write_whole(PAGE, text)
+    write_whole(README, front)
     for name, svg in charts(found).items():
         write_whole(PLOTS / name, svg)
 
@@ -107,17 +123,19 @@ def joined(each: list[Results]) -> Results:
     return each[0] if len(each) == 1 else load([results.suites[0][0] for results in each])
 
 
-def page(text: str, found: Evidence) -> str:
-    """The page with every part made anew."""
-    for name, make in PARTS.items():
+def page(text: str, found: Evidence, parts: Parts | None = None) -> str:
+    """The page with every part made anew; docs/results.md, unless other parts are given."""
+    parts = PARTS if parts is None else parts
+    where = PAGE if parts is PARTS else README
+    for name, make in parts.items():
         begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
         if text.count(begin) != 1 or text.count(end) != 1:
-            raise ValueError(f"{PAGE} must have {begin} and {end} once each")
+            raise ValueError(f"{where} must have {begin} and {end} once each")
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}\n{make(found)}\n{end}{rest.partition(end)[2]}"
-    unknown = set(re.findall(r"<!-- begin (\S+) -->", text)) - set(PARTS)
+    unknown = set(re.findall(r"<!-- begin (\S+) -->", text)) - set(parts)
     if unknown:
-        raise ValueError(f"{PAGE}: nothing makes {', '.join(sorted(unknown))}")
+        raise ValueError(f"{where}: nothing makes {', '.join(sorted(unknown))}")
     return text
 
 
@@ -178,8 +196,11 @@ def cells(found: Evidence) -> str:
         done = sum(states[each] for each in (CURRENT, STALE, UNKNOWN))
         version = listed(c.spec.get("version") for c in results.cells if c.status == DONE)
         counts = (done, states.total() - done, states[FAILED], states[STALE], states[UNKNOWN])
-        rows.append([suite.name, f"`{folder.name}`", *map(str, counts), version])
-    names = ("suite", "cells", "done", "missing", "of these failed", "stale", "by unknown code")
+        own = [c for c in results.cells if c.label in methods.FORMS and c.status == DONE]
+        today = f"{sum(not cell.stale for cell in own)} of {len(own)}"
+        rows.append([suite.name, f"`{folder.name}`", *map(str, counts), today, version])
+    names = ("suite", "folder", "done", "missing", "of these failed", "stale", "by unknown code")
+    names += ("ours by today's code",)
     folders = " ".join(f"cells/{results.suites[0][0].name}" for results in found.each)
     return (
         f"{piped((*names, 'geoshrink'), rows, words=2)}\n\n"
@@ -189,10 +210,28 @@ def cells(found: Evidence) -> str:
     )
 
 
+def compared(results: Results) -> list[Loss]:
+    """Every comparison of our default with one other method, by distance to the full run."""
+    return [each for each in against_rivals(results) if each.contest.reference == "full"]
+
+
 def lost(results: Results) -> tuple[list[Loss], list[Loss]]:
-    """(what our default lost to the full run, all comparisons with one rival)."""
-    every = [each for each in against_rivals(results) if each.contest.reference == "full"]
-    return [each for each in every if each.behind > EVEN], every
+    """(what our default lost, all comparisons in contests that some rival has run)."""
+    every = compared(results)
+    behind = [each for each in every if each.behind > EVEN]
+    rivalled = contests_of([each for each in every if each.rival not in USUAL])
+    rivalled |= contests_of(behind)
+    return behind, [each for each in every if each.contest.key in rivalled]
+
+
+def alone(results: Results) -> str:
+    """In words: contests that no rival has run."""
+    rivalled = contests_of(lost(results)[1])
+    rest = {each.contest.key: each.contest.setting.model for each in compared(results)}
+    models = Counter(model for key, model in rest.items() if key not in rivalled).most_common()
+    told = ", ".join(f"{model} {count}" for model, count in models)
+    more = f"In {sum(count for _, count in models)} more no rival has run yet: {told}. "
+    return more if models else ""
 
 
 def contests_of(found: Sequence[Loss]) -> set[Any]:
@@ -254,6 +293,22 @@ def by_budget(results: Results) -> str:
     return f"some rival is nearer in {told}{more}." if told else "no rival is nearer."
 
 
+def in_all(results: Results) -> str:
+    """In sentences: contests won and lost over all models, and how much of the suite has run."""
+    against: dict[Any, Sequence[Any]] = {row[0]: row for row in duels(results).rows}
+    _, count, wins, *_ = against[DIRECT]
+    behind, every = map(contests_of, lost(results))
+    own = [c for c in results.cells if c.label in methods.FORMS and c.status == DONE]
+    today = sum(not cell.stale for cell in own)
+    missing = sum(cell.status != DONE for cell in results.cells)
+    return (
+        f"Over all {size(results)}, the default is ahead of direct in {wins} of {count} contests, "
+        f"and behind some rival in {len(behind)} of the {len(every)} that one has run. "
+        f"{alone(results)}{missing:,} of {len(results.cells):,} cells have not run, and of our own "
+        f"{len(own)} that have, {today or 'none'} {'is' if today == 1 else 'are'} by today's code."
+    )
+
+
 def budgets(keys: set[Any]) -> list[int]:
     return sorted({key[-1] for key in keys})
 
@@ -269,9 +324,10 @@ def losses_of(results: Results, where: str, full: str) -> str:
     behind, every = lost(results)
     often = Counter(plain(each.rival) for each in behind).most_common()
     text = f"On {where} our default is behind some rival in {len(contests_of(behind))} of "
-    text += f"{len(contests_of(every))} contests, each one setting, budget and metric"
+    text += f"{len(contests_of(every))} contests that one has run, each one setting, budget and "
+    text += "metric"
     text += f": {', '.join(f'{label} ({count})' for label, count in often)}. " if often else ". "
-    text += f"The worst; [{full}](../benchmarks/{full}) has every one."
+    text += f"{alone(results)}The worst; [{full}](../benchmarks/{full}) has every one."
     rows = [
         [
             each.contest.setting.title,
@@ -390,6 +446,9 @@ def ranking(found: Evidence) -> str:
             lines = [[plain(row[0]), *row[1:]] for row in methods.rows(results)]
             parts += [f"{where}, {size(results)}:", piped(heading, lines)]
             parts += [methods.against_the_best(results), source(results)]
+            if better := [[plain(row[0]), *row[1:]] for row in methods.in_part(results)]:
+                names = ("variant", "contests", "its lead", "as above", *methods.FORMS[1:])
+                parts += [IN_PART, piped(names, better)]
     return "\n\n".join(parts)
 
 
@@ -401,7 +460,7 @@ def quoted(make: Callable[[], str]) -> Callable[[Evidence], str]:
     return lambda found: make()
 
 
-PARTS: dict[str, Callable[[Evidence], str]] = {
+PARTS: Parts = {
     "cells": cells,
     "conclusion": conclusion,
     "losses": losses,
@@ -415,12 +474,18 @@ PARTS: dict[str, Callable[[Evidence], str]] = {
             excerpts.others,
             excerpts.learned,
             excerpts.planned,
+            excerpts.sizes,
             excerpts.trusted,
             excerpts.held,
             excerpts.flow,
             excerpts.speed,
         )
     },
+}
+#: Of README.md.
+FRONT: Parts = {
+    "others": lambda found: front_page.others(found.others) if found.others else "",
+    "ours": lambda found: f"{front_page.ours(found.ours)} {in_all(found.ours)}",
 }
 
 

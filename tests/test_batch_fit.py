@@ -98,3 +98,29 @@ def test_what_the_first_sample_shows_ends_the_batch(here):
     with pytest.raises(Fatal, match="the plan was made for 12 stages, not 20"):
         made(plan(12))
     assert len(calls(here)) == 1  # not the second
+
+
+def test_as_many_steps_as_the_plan_is_for(here):
+    file = plan(STEPS).save("plan.json")
+    assert run(MODEL, ["a cat"], "out", progress=False, plan=file).calls == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "out", "words"),
+    [
+        ({"budget": 0}, "out", "budget 0 is too small"),
+        ({"budget": 2.5}, "out", "a budget must be an integer, got 2.5"),
+        ({"speedup": float("nan")}, "out", "speedup is a positive number, got nan"),
+        ({"target_db": float("inf")}, "out", "target_db is a number of decibels, got inf"),
+        ({"budget": 6}, "/dev/null/out", "cannot be written"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_model_is_loaded(here, options, out, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        run(MODEL, ["a cat"], out, progress=False, **options)
+    assert NAME not in sys.modules
+
+
+def test_a_guidance_that_is_no_number_is_refused(here):
+    with pytest.raises(ValueError, match="guidance is a finite number, got nan"):
+        run(MODEL, ["a cat"], "out", settings={"guidance": float("nan")}, budget=6)

@@ -61,3 +61,31 @@ def test_every_option_is_explained(name):
             worth_saying = not isinstance(action.default, bool | list) and action.default
             if worth_saying and action.default not in (argparse.SUPPRESS, "{}", "1/1"):
                 assert "default" in action.help, f"{each.prog} {action.dest} hides its default"
+
+
+@pytest.mark.parametrize("verb", ["push", "pull", "list"])
+def test_sharing_asked_of_plan_is_done_by_plans(verb, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = [verb, *(["no.json"] if verb == "push" else []), "nowhere"]
+    answers = []
+    for command in ("plan", "plans"):
+        assert main([command, *words]) == 2
+        answers.append(capsys.readouterr().err)
+    assert answers[0] == answers[1] and answers[0].startswith("geoshrink plans: ")
+
+
+def test_a_folder_of_that_name_is_a_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "push").mkdir()
+    assert main(["plan", "push", "--samples", "2"]) == 2
+    assert "--samples is not an option of a pipeline" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_read_enough_is_no_error(tmp_path):
+    command = f"{sys.executable} -m geoshrink.cli --help | true"
+    made = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert made.stderr == ""
+    many = f"{sys.executable} -c 'import geoshrink.cli as c; c.sys.exit(c.main([\"doctor\"]))'"
+    script = f"set -o pipefail; {many} | true"
+    made = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert "Broken pipe" not in made.stderr and "Traceback" not in made.stderr

@@ -429,7 +429,7 @@ def test_other_outputs_are_refused(output, message):
         (f"{MODULE}:sd", [], "StableDiffusionPipeline needs prompts"),
         (f"{MODULE}:never", ["--budgets", "3"], "budget 3 is too small: at least 4"),
         (f"{MODULE}:never", ["--budgets", "50"], "budget 50 is not below the 50 steps"),
-        (f"{MODULE}:never", ["--steps", "4"], "budget 4 is not below the 4 steps"),
+        (f"{MODULE}:never", ["--steps", "4"], "steps 4 are too few: fewer than 5 leave nothing"),
         (f"{MODULE}:never", ["--prompts", " "], "a prompt is empty"),
         (f"{MODULE}:never", ["--prompts-file", "EMPTY/blank.txt"], "holds no prompts"),
         (f"{MODULE}:never", ["--prompts-file", "EMPTY/none.txt"], "no file of prompts"),

@@ -50,6 +50,21 @@ def test_links_lead_somewhere(page):
             assert place in places(target), f"{page.name} links to {link}: no such heading"
 
 
+def test_the_index_of_benchmarks_says_what_every_page_measures():
+    folder = ROOT / "benchmarks"
+    lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| [")]
+    told = {re.sub(r"\[(.*)\]\(\1\)", r"\1", page): default for page, _, default, _ in rows}
+    assert set(told) == {p.relative_to(folder).as_posix() for p in folder.rglob("*.md")} - {
+        "README.md"
+    }
+    assert set(told.values()) == {"today's", "before", "in part", "none"}
+    for page, default in told.items():
+        head = (folder / page).read_text(encoding="utf-8")[:600]
+        says = "Measures the default until" in head or "made by unknown code" in head
+        assert (default == "before") == says or default == "in part", page
+
+
 def test_examples_of_anchors_are_true():
     third = [3 * s / (1 + 2 * s) for s in (1 - i / 25 for i in range(26))]
     names = {"geoshrink": geoshrink, "sigmas": third}

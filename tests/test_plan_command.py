@@ -71,6 +71,23 @@ def test_a_pipeline_that_a_builder_gives(tmp_path, capsys, monkeypatch):
         assert why in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "more, why",
+    [
+        (["--budget", "0"], "budget 0 is too small: at least 2 stages are queried"),
+        (["--target-db", "nan"], "target_db is a number of decibels, got nan"),
+        (["--budget", "4", "--plan", "."], ". is a folder: name a file in it"),
+        (["--out", "/dev/null/x.json"], "/dev/null/x.json cannot be written"),
+        (["--curve", "/dev/null/x.html"], "/dev/null/x.html cannot be written"),
+        (["--guidance", "nan"], "guidance is a finite number, got nan"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_model_is_loaded(more, why, capsys, monkeypatch):
+    monkeypatch.setattr("geoshrink.commands.plan.load_host", lambda settings: 1 / 0)
+    assert main(["plan", "nowhere:build", *more]) == 2
+    assert why in capsys.readouterr().err
+
+
 def test_bad_input_is_quoted(capsys):
     assert main(["plan", "fruits"]) == 2
     assert "'fruits'" in capsys.readouterr().err

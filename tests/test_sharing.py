@@ -276,7 +276,7 @@ def test_facts_that_contradict_a_file_are_refused(here, capsys):
 def test_what_is_no_plan_is_not_pushed(here, capsys, content):
     Path("plan.json").write_text(content)
     assert main(["plans", "push", "plan.json", "shared"]) == 2
-    assert capsys.readouterr().err.startswith("geoshrink plans: this ")
+    assert capsys.readouterr().err.startswith("geoshrink plans: plan.json: this ")
     assert main(["plans", "push", "missing.json", "shared"]) == 2
     assert not Path("shared").exists()
 
@@ -410,3 +410,20 @@ def test_a_file_or_a_broken_index_is_no_place(here, capsys):
         for asked in (["list", "shared"], ["push", str(file), "shared"]):
             assert main(["plans", *asked]) == 2
             assert "the index.json of shared cannot be read" in capsys.readouterr().err
+
+
+def test_an_address_that_cannot_be_written_is_not_asked_first(here, capsys):
+    assert main(["plans", "push", "none.json", "https://nowhere.invalid/plans"]) == 2
+    assert "https://nowhere.invalid/plans can only be read" in capsys.readouterr().err
+
+
+def test_a_damaged_file_is_named(here, capsys):
+    (here / "cut.json").write_text('{"grid": [1')
+    assert main(["plans", "push", "cut.json", "there"]) == 2
+    told = capsys.readouterr().err
+    assert 'cut.json: this is neither a plan nor a profile, or it is damaged: \'{"grid"' in told
+
+
+def test_a_guidance_that_is_no_number_finds_nothing(here, capsys):
+    assert main(["plans", "list", ".", "--guidance", "nan"]) == 2
+    assert "--guidance is a finite number, got nan" in capsys.readouterr().err

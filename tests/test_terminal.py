@@ -58,3 +58,13 @@ def test_who_wants_none_gets_none(monkeypatch, why):
     out = Screen()
     show_table(TABLE, out)
     assert out.getvalue() == TABLE.text()
+
+
+def test_a_screen_too_narrow_for_the_columns_gets_the_plain_text(monkeypatch):
+    long = Table("", [Column("id"), Column("model")], [["8ac2d924", "a" * 40]])
+    for width, rich in (("80", True), ("40", False)):
+        monkeypatch.setenv("COLUMNS", width)
+        out = Screen()
+        show_table(long, out)
+        assert ("\x1b[" in out.getvalue()) == rich and "8ac2d924" in out.getvalue()
+        assert (out.getvalue() == long.text()) != rich

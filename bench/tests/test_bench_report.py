@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
-import shutil
-import subprocess
 import wave
 from dataclasses import replace
-from html import unescape
 from xml.etree import ElementTree
 
 import numpy as np
@@ -43,6 +39,7 @@ from geoshrink_bench.samples import Samples, read_samples
 from geoshrink_bench.score import Score
 from geoshrink_bench.store import Store, put
 from geoshrink_bench.zoo.recipes import RECIPES
+from pages import in_browser, opened
 
 torch.set_num_threads(1)
 METHOD, OURS = "GeoShrink (corrected)", "geoshrink"  # in a suite, in a report
@@ -596,19 +593,9 @@ def test_sound_is_what_was_given():
 # A browser: as wide as a desk and as a phone, by day and by night
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-#: No window is narrower than 500 pixels: the page stands in a frame, and says what it saw.
-FRAME = """<!doctype html><meta name="color-scheme" content="light dark">
-<iframe src="{page}" width="{width}" height="900" style="border: 0"></iframe>
-<script>
-addEventListener("message", (event) => {{ document.body.dataset.seen = event.data; }});
-</script>
-"""
 ACTS = """
-<script>
-const seen = {};
-window.addEventListener("error", (event) => { seen.error = event.message; });
-window.addEventListener("load", () => setTimeout(() => {
+() => {
+  const seen = {};
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const style = (found) => getComputedStyle(found);
   seen.width = window.innerWidth;
@@ -636,41 +623,21 @@ window.addEventListener("load", () => setTimeout(() => {
     head.querySelector("button").click();
     return rows().map((row) => row.cells[head.cellIndex].dataset.value);
   });
-  parent.postMessage(JSON.stringify(seen), "*");
-}, 300));
-</script>
+  return seen;
+}
 """
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """report.html of a small run whose samples were kept, with a script that uses it."""
+    """report.html of a small run whose samples were kept."""
     folder = tmp_path_factory.mktemp("page")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "load", load_small)
         command.run(KEPT, folder, quiet=True)
     written = write(load([folder]), folder)[-1]
     assert written.name == "report.html"
-    html = written.read_text("utf-8")
-    written.write_text(html.replace("</body>", ACTS + "</body>"), encoding="utf-8")
     return written
-
-
-def shown_in(page, tmp_path, width, dark):
-    frame = tmp_path / "frame.html"
-    frame.write_text(FRAME.format(page=page.as_uri(), width=width), encoding="utf-8")
-    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1300,950"]
-    flags += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000"]
-    flags += [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
-    done = subprocess.run(
-        [str(CHROMIUM), *flags, "--dump-dom", frame.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    found = re.search(r'data-seen="([^"]*)"', done.stdout)
-    assert found, done.stderr[-2000:]
-    return json.loads(unescape(found[1]))
 
 
 def light_of(colour):
@@ -678,13 +645,17 @@ def light_of(colour):
     return sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / 3
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
+@in_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 390])
-def test_the_report_in_a_browser(page, tmp_path, width, dark):
+def test_the_report_in_a_browser(page, width, dark):
     """Nothing is wider than the window; plots have marks; the slider wipes; tables are sorted."""
-    seen = shown_in(page, tmp_path, width, dark)
-    assert "error" not in seen and seen["width"] == width >= seen["wide"]
+    scheme = "dark" if dark else "light"
+    viewport = {"width": width, "height": 900}
+    with opened(page, viewport=viewport, color_scheme=scheme) as window:
+        window.wait_for_selector(".stage .layer.right img")
+        seen = window.evaluate(ACTS)
+    assert seen["width"] == width >= seen["wide"]
     back, ink = map(light_of, seen["colours"])
     assert (back < 60 and ink > 180) if dark else (back > 220 and ink < 90)
     assert seen["marks"] and min(seen["marks"]) > 0
@@ -700,9 +671,8 @@ def test_the_report_in_a_browser(page, tmp_path, width, dark):
 
 
 SWITCH = """
-<script>
-const seen = {};
-window.addEventListener("load", () => setTimeout(() => {
+() => {
+  const seen = {};
   const [chart, other] = document.querySelectorAll(".chart");
   const labels = () => [...chart.querySelectorAll(".axes text")].map((t) => t.textContent).join();
   const off = (one) => one.querySelectorAll(".choosable.off").length;
@@ -715,13 +685,12 @@ window.addEventListener("load", () => setTimeout(() => {
   table.querySelectorAll("th button")[1].click();
   seen.sorted = [...table.tBodies[0].rows].map((row) => row.cells[0].textContent);
   seen.listen = document.querySelectorAll(".listen button").length;
-  parent.postMessage(JSON.stringify(seen), "*");
-}, 300));
-</script>
+  return seen;
+}
 """
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
+@in_browser
 def test_what_switches_in_a_browser(tmp_path):
     """The axes follow a line that is switched on, in all charts of a fold; what failed is sorted
     last; sound has its buttons.
@@ -734,8 +703,9 @@ def test_what_switches_in_a_browser(tmp_path):
     look = Comparison("l", ["s"], ["full", "m"], {("s", "full"): tone, ("s", "m"): tone})
     html = Page("t", "", [Folded("f", [*charts, table, look], open=True)]).html()
     path = tmp_path / "page.html"
-    path.write_text(html.replace("</body>", SWITCH + "</body>"), encoding="utf-8")
-    seen = shown_in(path, tmp_path, 500, False)
+    path.write_text(html, encoding="utf-8")
+    with opened(path) as window:
+        seen = window.evaluate(SWITCH)
     assert seen["axes"][0].startswith("3.0,3.2") and "−2000" in seen["axes"][1]
     assert seen["off"] == [1, 1, 0, 0]
     assert seen["sorted"] == ["a", "b", "c"] and seen["listen"] == 2

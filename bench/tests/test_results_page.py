@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,6 +41,9 @@ def test_the_page_is_what_the_command_writes(maker, tmp_path, monkeypatch):
     command = f"python benchmarks/results_page.py {' '.join(FOLDERS)} --write"
     assert command in before
     assert without_code(maker.page(before, found)) == without_code(before), f"run: {command}"
+    before = maker.README.read_text(encoding="utf-8")
+    made = maker.page(before, found, maker.FRONT)
+    assert without_code(made) == without_code(before), f"run: {command}"
     for name, svg in maker.charts(found).items():
         assert (maker.PLOTS / name).read_text(encoding="utf-8") == svg, f"run: {command}"
 
@@ -75,7 +80,10 @@ def folder(tmp_path):
 
 def test_every_part_is_computed(maker, folder):
     found = maker.gather([folder])
-    assert found.others is None and "| few | `few` | 9 | 1 | 0 | 0 | 9 | 1 |" in maker.cells(found)
+    assert (
+        found.others is None
+        and "| few | `few` | 9 | 1 | 0 | 0 | 9 | 0 of 4 | 1 |" in maker.cells(found)
+    )
     said = " ".join(maker.conclusion(found).split())
     assert "some rival is nearer in 1 of 1 with 3 calls: with 3 calls more often than not." in said
     assert "than direct step reduction in 2 of 2 contests, by 9.0 dB in the median" in said
@@ -107,13 +115,58 @@ def test_methods_are_ranked_by_their_lead_over_direct(maker, folder):
     ]
 
 
+def without(folder, budget, *names):
+    """Takes the cells of methods at a budget away."""
+    for path in folder.glob("*.cell.json"):
+        spec = json.loads(path.read_text())["spec"]
+        if spec["budget"] == budget and spec["method"] in names:
+            path.unlink()
+
+
+def test_a_contest_without_a_rival_is_not_won(maker, folder):
+    without(folder, 4, "MeanCache")
+    found = maker.gather([folder])
+    assert "in 1 of 1 contests that one has run" in maker.losses(found)
+    assert "In 1 more no rival has run yet: fruit 1." in maker.losses(found)
+    assert "than every rival that ran in 0 of 1" in " ".join(maker.conclusion(found).split())
+    assert "geoshrink in 1 of 1, by 1.5 dB" in maker.methods.against_the_best(found.ours)
+    told = maker.in_all(found.ours)
+    assert "ahead of direct in 2 of 2 contests, and behind some rival in 1 of the 1" in told
+    assert "2 of 10 cells have not run, and of our own 4 that have, none are by today" in told
+
+
+def test_a_loss_counts_where_no_rival_has_run(maker, folder):
+    without(folder, 4, "MeanCache")
+    store = Store(folder)
+    for spec, result in list(store.cells()):
+        if spec["method"] == "GeoShrink (corrected)" and spec["budget"] == 4:
+            store.write(spec, result | {"scores": {"PSNR": {"full": [31.0, 31.0]}}})
+    assert "in 2 of 2 contests that one has run" in maker.losses(maker.gather([folder]))
+
+
+def test_a_variant_that_ran_less_and_is_nearer_is_shown_too(maker, monkeypatch):
+    cells = [SimpleNamespace(label=label, method="ZEUS") for label in ("ZEUS", "ZEUS (tuned)")]
+    cells.append(SimpleNamespace(label="geoshrink", method="GeoShrink (corrected)"))
+    some = SimpleNamespace(cells=cells, ours={"geoshrink"})
+    a, b = ("one", "PSNR"), ("two", "PSNR")
+    leads = {
+        "geoshrink": {7: {a: 3.0, b: 5.0}},
+        "ZEUS": {7: {a: 1.0, b: 9.0}},
+        "ZEUS (tuned)": {7: {a: 2.0}},
+    }
+    monkeypatch.setattr(maker.methods, "leads_of", lambda given: leads)
+    assert maker.methods.in_part(some) == [["ZEUS (tuned)", "1", "+2.0", "+1.0", "+3.0"]]
+    leads["ZEUS (tuned)"][7][a] = 0.5
+    assert maker.methods.in_part(some) == []
+
+
 def test_only_what_is_between_the_marks_is_made_anew(maker, folder):
     found = maker.gather([folder])
     marks = [
         f"<!-- begin {name} -->\nold\n<!-- end {name} -->\nkept {name}\n" for name in maker.PARTS
     ]
     text = maker.page("# Mine\n" + "".join(marks), found)
-    assert text.startswith("# Mine\n") and "old" not in text
+    assert text.startswith("# Mine\n") and "\nold\n" not in text
     assert all(f"\nkept {name}\n" in text for name in maker.PARTS)
     assert maker.page(text, found) == text
     with pytest.raises(ValueError, match="must have <!-- begin cells --> and"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -21,6 +22,8 @@ from .pointers import SITE, notes_of
 GROUP = "geoshrink.commands"
 NAMES = ("batch", "compare", "doctor", "learned", "plan", "plans", "studio")
 OWN = {name: f"geoshrink.commands.{name}" for name in NAMES}
+#: What `geoshrink plans` does, asked of `geoshrink plan`.
+SHARING = ("push", "pull", "list")
 #: Commands of other distributions, named so that an error can say what to install.
 ELSEWHERE = {"bench": "geoshrink-bench", "demo": "geoshrink-bench"}
 ABOUT = """\
@@ -54,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         package = missing[words[0]]
         print(f"geoshrink {words[0]} comes with {package}: pip install {package}", file=sys.stderr)
         return 2
+    if words[:1] == ["plan"] and words[1:2] and words[1] in SHARING and not os.path.isdir(words[1]):
+        words[0] = "plans"  # makes and shares are two commands; nobody need know
     if words and words[0] in names:
         names = {words[0]: names[words[0]]}  # the others need not be imported
     for name, module in names.items():
@@ -72,6 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(words)
     try:
         return args.module.run(args)
+    except BrokenPipeError:  # whoever read it has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except (ValueError, TypeError, ImportError, OSError) as error:
         print(f"geoshrink {args.command}: {error}", *notes_of(error), sep="\n", file=sys.stderr)
         return 2

@@ -46,6 +46,10 @@ def show_table(table: Table, file: IO[str] | None = None) -> None:
         styled = (Text(table.shown(i, j), "bold green" if (i, j) in best else "") for j in cells)
         rich.add_row(*styled)
     console = console_of(out)
+    widest = max(map(len, table.text().splitlines()[:3]), default=0)
+    if widest > console.width:  # columns of a few letters: nobody could read, or copy, an id
+        print(table.text(), end="", file=out)
+        return
     console.print(rich)
     for words, style in ((table.caption, ""), (table.command and f"$ {table.command}", "dim")):
         if words:

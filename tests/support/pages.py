@@ -23,6 +23,13 @@ needs_browser = [
 ]
 
 
+def in_browser(test: Any) -> Any:
+    """One test that needs a browser; for a whole file: pytestmark = needs_browser."""
+    for mark in needs_browser:
+        test = mark(test)
+    return test
+
+
 @contextmanager
 def opened(path: Path, flags: tuple[str, ...] = (), **context: Any) -> Iterator[Page]:
     """The page of a file; at the end nothing may have gone wrong in its scripts."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..compare.inputs import Settings
+from ..compare.inputs import Settings, check_amount, check_out
 from ..compare.outcomes import progress_bar
 from ..files import digest, digest_of_folder
 from ..plan import Plan, given_plan
@@ -22,11 +22,12 @@ from ..pointers import explained, see
 from ..purpose import Purpose
 from .jobs import Crew, Done, Engine, Failed, Here, Job
 from .prompts import Prompt, is_plain, prompt_of, read_prompts
-from .results import ERROR, Results
+from .results import ERROR, TABLE, Results
 from .samples import Recipe
 
 #: Settings that decide what a sample is; the others say where it is made.
 ASKED = ("guidance", "height", "width", "frames", "dtype", "kwargs")
+STEPS = 50
 MORE = 9  # stages that a scheduler may add to the steps that it is asked for: PNDM's beginning
 
 
@@ -85,25 +86,29 @@ def run(
                failed again
     engine     where: in this process, or batch.OnRay(…)
     seed       of the first prompt that has none; each other gets the next
-    settings   steps, guidance, height, width, frames, dtype, device, kwargs, as in compare
+    settings   steps, guidance, height, width, frames, dtype, device, kwargs, as in compare; without
+               steps those that a plan is for, or 50
     plain      do not accelerate
     options    of accelerate(): budget, speedup, target_db, plan, learn, rule, …
     """
     wanted = wanted_of(prompts, seed)
     texts = tuple(dict.fromkeys(each.text for each in wanted if each.text is not None))
-    given: dict[str, Any] = {"steps": 50, **(settings or {})}
-    steps = given.pop("steps")
+    given: dict[str, Any] = dict(settings or {})
+    asked = None if plain else check_options(options)
+    steps = given.pop("steps", None)
+    steps = steps_of(asked) if steps is None else steps
     if not isinstance(steps, int) or steps < 1:
         raise ValueError(f"steps must be a whole number from 1 on, got {steps!r}")
     source = str(Path(model).resolve()) if Path(model).is_dir() else model
     place = str(out) if "://" in str(out) else str(Path(out).resolve())
     own = Settings(source, texts[:1], max(5, steps), (4,), **given)
     names = tuple(sorted({name for each in wanted for name in each.call}))
-    asked = None if plain else check_options(options)
     check_plan(asked, steps, own.guidance)
     recipe = Recipe(own, steps, asked, place, names)
     jobs = jobs_of(recipe, wanted)
     results = Results(str(out))
+    if not results.remote:
+        check_out(Path(results.root) / TABLE)
     names = results.names()
     done, failed = results.done(names), results.done(names, ERROR)
     missing = [tried(job, failed) for job in jobs if job.key not in done]
@@ -145,6 +150,7 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     if len(amounts) != 1:
         told = ", ".join(f"{name}={options[name]!r}" for name in amounts) or "none"
         raise ValueError(f"give one of budget, speedup, target_db and plan, got {told}")
+    check_amount(*(options.get(name) for name in ("budget", "speedup", "target_db")))
     plan = options.get("plan")
     return {**options, "plan": read_plan(plan)} if isinstance(plan, (str, Path)) else dict(options)
 
@@ -157,6 +163,12 @@ def read_plan(file: str | Path) -> Any:
         told = str(error) if str(file) in str(error) else f"{file}: {error}"
         raise see(ValueError(told), "plans") from None
     return json.loads(Path(file).read_text("utf-8"))
+
+
+def steps_of(options: Mapping[str, Any] | None) -> int:
+    """Those that a plan is for; 50 where it does not say, and without one."""
+    plan = given_plan(options["plan"]) if options and "plan" in options else None
+    return (plan.purpose.steps if plan is not None and plan.purpose else None) or STEPS
 
 
 def check_plan(options: Mapping[str, Any] | None, steps: int, guidance: float | None) -> None:

@@ -36,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--learn", action="store_true", help="the first sample teaches the others")
     parser.add_argument("--rule", help="how skipped stages are predicted; default: signed time")
     parser.add_argument("--space", help="where: output or data; default: output")
-    parser.add_argument("--steps", type=int, default=50, help="of the solver; default: 50")
+    parser.add_argument(
+        "--steps", type=int, help="of the solver; default: those that --plan is for, or 50"
+    )
     parser.add_argument(
         "--seed", type=int, default=0, help="of the first prompt without one; default: 0"
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..batch.spread import spread
 from ..compare import Settings, read_kwargs, read_prompts
-from ..compare.inputs import check_device
+from ..compare.inputs import check_amount, check_device, check_out
 from ..compare.pipeline import load as load_host
 from ..hosts.host import STEPS, call_pipeline
 from ..hosts.profiling import profile_pipeline
@@ -81,6 +81,10 @@ def run(args: argparse.Namespace) -> int:
     if args.plan is not None and not asked:
         raise ValueError(f"--plan {args.plan} is for a plan: give --budget or --target-db, too")
     check_target(args.target, None, "euler")
+    check_amount(args.budget, target_db=args.target_db)
+    for file in (args.plan, args.out, args.curve):
+        if file is not None:
+            check_out(file)
     check_device(args.device)
     own = Path(args.model).is_dir() or ":" in args.model
     known = {entry.name: entry for entry in entry_points(group=MODELS)}
@@ -107,6 +111,7 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps(sealed(plan)))
         else:
             plan.save(args.plan)
+            print(f"wrote {args.plan}", file=sys.stderr)
     return 0
 
 

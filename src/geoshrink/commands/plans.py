@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from typing import Any
 
 from ..page.table import Column, Table
@@ -96,6 +97,8 @@ def pull_one(args: argparse.Namespace) -> None:
 
 def query_of(args: argparse.Namespace) -> Query:
     check_hash(args.sha256)
+    if args.guidance is not None and not math.isfinite(args.guidance):
+        raise ValueError(f"--guidance is a finite number, got {args.guidance}")
     return Query(**{name: getattr(args, name) for name in Query.__dataclass_fields__})
 
 

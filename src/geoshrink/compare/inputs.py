@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import tempfile
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..checks import is_number, whole
 from ..hosts import Host
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -40,6 +42,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Everything that can be refused without loading a model."""
+        if self.steps < 5:
+            raise ValueError(f"steps {self.steps} are too few: fewer than 5 leave nothing to skip")
+        if self.guidance is not None and not math.isfinite(self.guidance):
+            raise ValueError(f"guidance is a finite number, got {self.guidance!r}")
         if not self.budgets:
             raise ValueError("no budgets: give at least one")
         for budget in self.budgets:
@@ -102,6 +108,16 @@ def read_kwargs(text: str, option: str = "--kwargs") -> dict[str, Any]:
     return kwargs
 
 
+def check_amount(budget: Any = None, speedup: Any = None, target_db: Any = None) -> None:
+    """Refuses what no run can keep to, whatever its steps are; None: not given."""
+    if budget is not None and whole(budget, "a budget") < 2:
+        raise ValueError(f"budget {budget} is too small: at least 2 stages are queried")
+    if speedup is not None and not (is_number(speedup) and 0 < speedup < math.inf):
+        raise ValueError(f"speedup is a positive number, got {speedup!r}")
+    if target_db is not None and not (is_number(target_db) and math.isfinite(target_db)):
+        raise ValueError(f"target_db is a number of decibels, got {target_db!r}")
+
+
 def check_device(device: str | None) -> None:
     try:
         kind = torch.device(device or "cpu").type
@@ -114,7 +130,7 @@ def check_device(device: str | None) -> None:
 def check_out(out: Path) -> None:
     """The file can be written: tried, since permissions say little of /proc, or to root."""
     if out.is_dir():
-        raise ValueError(f"{out} is a folder: name a file, like {out / 'index.html'}")
+        raise ValueError(f"{out} is a folder: name a file in it")
     above = next(p for p in out.absolute().parents if p.exists())
     if not above.is_dir():
         raise ValueError(f"{out} cannot be written: {above} is not a writable folder")

@@ -114,5 +114,6 @@ def decoded(content: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise ValueError(f"this is neither a plan nor a profile: {content[:60]!r}")
+        start = content[:60].decode("utf-8", "replace")
+        raise ValueError(f"this is neither a plan nor a profile, or it is damaged: {start!r}")
     return body

@@ -60,12 +60,15 @@ class Place:
             return open(Path(self.root) / name, "rb")
         return self.fs.open(f"{self.root}/{name}", "rb")
 
-    def write(self, name: str, content: bytes) -> None:
+    def check_writable(self) -> None:
         if self.web:
             raise ValueError(
                 f"{self.address} can only be read: push to a folder, or to an address that can be "
                 "written, such as s3://bucket/plans"
             )
+
+    def write(self, name: str, content: bytes) -> None:
+        self.check_writable()
         if self.fs is None:
             write_whole(Path(self.root) / name, content)
         else:

@@ -98,6 +98,7 @@ class Shelf:
 
         told   facts that the file does not have; one that contradicts it is an error
         """
+        self.place.check_writable()
         content = prepared(Path(file), told or Purpose())
         entry = described(content)
         with self.place.alone():
@@ -141,7 +142,14 @@ def told(entry: Entry) -> str:
 
 def prepared(file: Path, told: Purpose) -> bytes:
     """The contents of a file to push: with these facts, a sha256, and our version."""
-    content = file.read_bytes()
+    try:
+        return completed(file, file.read_bytes(), told)
+    except ValueError as error:
+        told_file = str(error) if str(file) in str(error) else f"{file}: {error}"
+        raise ValueError(told_file) from None
+
+
+def completed(file: Path, content: bytes, told: Purpose) -> bytes:
     body = decoded(content)
     made: Any = read_profile(body) if PROFILE in body else Plan.from_body(body)
     known = made.facts if isinstance(made, Profile) else made.purpose or Purpose()

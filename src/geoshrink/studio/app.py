@@ -166,7 +166,7 @@ class App:
             show_progress="hidden",
             **many,
         )
-        self.stop.click(self.halt, None, self.status, queue=False, **quiet)
+        self.stop.click(self.halt, None, None, queue=False, **quiet)
         found = [self.curve, self.use, self.found]
         self.find.click(self.sweep, [*self.controls, self.wanted], found, **quiet, **many)
         used = [self.ask, self.budget, self.form]
@@ -281,9 +281,11 @@ class App:
             session.stop()
         self.saved.cleanup()
 
-    def halt(self, request: gr.Request) -> Any:
+    def halt(self, request: gr.Request) -> None:
+        """What was stopped says so itself: words from here might come after its own."""
         session = self.sessions.get(request.session_hash or "")
-        return say("Stopping …") if session is not None and session.stop() else gr.skip()
+        if session is not None:
+            session.stop()
 
     def play(self, request: gr.Request, *values: Any) -> Iterator[list[Any]]:
         """Both runs, as they go; then what to take along."""

@@ -100,8 +100,8 @@ def calls_by_method(results: Results) -> Table:
         rows,
         caption="Calls: as a share of the full run's. Saved: against direct in the same settings; "
         "in the last column, what our default saves against the method where both ran. Lower "
-        f"medians over the settings that the method ran, which differ. {BOUNDS} ≥, and two "
-        "numbers, where a median is known so far only.",
+        f"medians over the settings that the method ran, which differ. {BOUNDS} ≥, ≤ "
+        "or two numbers: some settings did not come so near, so the median is only bounded.",
     )
 
 

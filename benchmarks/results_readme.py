@@ -1,0 +1,100 @@
+"""The tables of README.md, from the cells; benchmarks/results_page.py writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import results_methods as methods
+
+from geoshrink_bench.report.calls import curves
+from geoshrink_bench.report.contests import DIRECT, OURS, PUBLISHED, contest
+from geoshrink_bench.report.results import Results, Setting
+
+BUDGETS = (7, 10, 15, 20)
+SHOWN = 6  # rivals, the best by their mean lead over direct
+ALSO = ("MeanCache", "UniPC, direct grid")  # because people use them
+#: What the row says, and its setting.
+SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("pixels, guidance 3, shift 3, 50 steps", dict(model="fruit", guidance=3.0, shift=3.0)),
+    ("latents, guidance 4.5, shift 3, 28 steps", dict(model="fruit-latent")),
+)
+BEST = "best rival at each"
+TARGET = 30.0  # dB
+
+
+def plain(label: str) -> str:
+    return label.replace("warm_up", "warm-up").removesuffix(", direct grid")
+
+
+def table(heading: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
+    line = "|---" * words + "|--:" * (len(heading) - words) + "|"
+    return "\n".join([f"| {' | '.join(heading)} |", line, *(f"| {' | '.join(r)} |" for r in rows)])
+
+
+def others(results: Results) -> str:
+    """Leads over direct on models of others, and how often a form is behind the best rival."""
+    rows, rivals = [], 0
+    for row in methods.rows(results, BUDGETS):
+        form = row[0] in methods.FORMS
+        rivals += not form
+        if form or rivals <= SHOWN or row[0] in ALSO:
+            name = plain(row[0])
+            rows.append([f"**{name}**" if name in methods.FORMS[1:] else name, *row[1:3], *row[4:]])
+    heading = ("", "contests", "needs", *(f"{budget} calls" for budget in BUDGETS))
+    told = f"{len(rows)} of {len(methods.ranked(results))} methods. "
+    return f"{table(heading, rows, 1)}\n\n{told}{methods.against_the_best(results)}"
+
+
+def ours(results: Results) -> str:
+    """PSNR at the settings of README, and the calls for 30 dB."""
+    rows, calls = [], []
+    for words, wanted in SETTINGS:
+        setting = setting_of(results, wanted)
+        means = {b: contest(setting, "PSNR", b).means() for b in BUDGETS}
+        rivals = {b: best_rival(results, means[b]) for b in BUDGETS}
+        for name in (DIRECT, PUBLISHED, f"**{OURS}**", BEST):
+            labels = [rivals[b] if name == BEST else name.strip("*") for b in BUDGETS]
+            shown = [value(means[b], own, rivals[b]) for b, own in zip(BUDGETS, labels)]
+            more = which(rivals) if name == BEST else ""
+            rows.append([words if name == DIRECT else "", f"{name}{more}", *shown])
+        calls.append(calls_for(results, setting))
+    heading = ("model", "method", *(f"{budget} calls" for budget in BUDGETS))
+    told = "; ".join(f"{words.split(',')[0]}: {each}" for (words, _), each in zip(SETTINGS, calls))
+    return f"{table(heading, rows, 2)}\n\nCalls for {TARGET:g} dB, interpolated. {told}."
+
+
+def setting_of(results: Results, wanted: dict[str, Any]) -> Setting:
+    return next(s for s in results.settings if all(s.spec[k] == v for k, v in wanted.items()))
+
+
+def best_rival(results: Results, means: dict[str, float]) -> str:
+    return next(label for label in means if label not in results.ours and label != DIRECT)
+
+
+def which(rivals: dict[int, str]) -> str:
+    """Its name, where it is always the same method."""
+    names = {short(label) for label in rivals.values()}
+    return f" ({names.pop()})" if len(names) == 1 else ""
+
+
+def short(label: str) -> str:
+    """Without what was tuned."""
+    return plain(label).partition(" (")[0]
+
+
+def value(means: dict[str, float], label: str, rival: str) -> str:
+    """In bold where it is the first of those that the table shows."""
+    shown = [k for k in means if k in (DIRECT, PUBLISHED, OURS, rival)]
+    text = f"{means[label]:.1f}"
+    return f"**{text}**" if label == shown[0] else text
+
+
+def calls_for(results: Results, setting: Setting) -> str:
+    """In words: the calls with which each comes as near as TARGET."""
+    curve = next(c for c in curves(results) if c.setting is setting and c.measure.name == "PSNR")
+    calls = curve.calls(TARGET)
+    rivals = [label for label in calls if label not in results.ours and label != DIRECT]
+    best = min(rivals, key=lambda label: (calls[label].high, calls[label].low))
+    told = [f"{label} {calls[label]}" for label in (OURS, DIRECT, PUBLISHED)]
+    return ", ".join([*told, f"the best rival {calls[best]} ({short(best)})"])
