@@ -80,9 +80,8 @@ def write(new: str) -> None:
     for file, line in PLACES.items():
         path = ROOT / file
         text = path.read_text(encoding="utf-8")
-        path.write_text(
-            text.replace(line.format(found(file)), line.format(new), 1), encoding="utf-8"
-        )
+        old = re.escape(line.format(found(file)))  # all of a line: cff-version is another one
+        path.write_text(re.sub(rf"(?m)^{old}$", line.format(new), text), encoding="utf-8")
 
 
 if __name__ == "__main__":

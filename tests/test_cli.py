@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import EntryPoint
 
 import pytest
 
+from geoshrink import cli
 from geoshrink.cli import installed, main
 
 
@@ -40,6 +42,33 @@ def test_nothing_asked_is_answered_by_the_help(capsys):
     told = capsys.readouterr()
     assert not told.out and "where to begin:" in told.err
     assert all(f"\n    {name} " in told.err for name in installed())
+
+
+def test_ctrl_c_is_a_status_of_its_own(monkeypatch, capsys):
+    def stopped(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(import_module("geoshrink.commands.doctor"), "run", stopped)
+    assert main(["doctor"]) == 130
+    assert capsys.readouterr().err == "geoshrink doctor: stopped\n"
+
+
+def test_nobody_else_takes_the_name_of_a_command(monkeypatch):
+    theirs = EntryPoint("doctor", "their.doctor", cli.GROUP), EntryPoint("more", "more", cli.GROUP)
+    monkeypatch.setattr(cli, "entry_points", lambda group: theirs)
+    assert installed() == cli.OWN | {"more": "more"}
+
+
+@pytest.mark.parametrize("name", cli.ELSEWHERE)
+def test_a_command_of_another_package_says_what_to_install(monkeypatch, capsys, name):
+    monkeypatch.setattr(cli, "entry_points", lambda group: ())
+    assert main([name]) == 2
+    assert f"geoshrink {name} comes with geoshrink-bench: pip" in capsys.readouterr().err
+    there = {name: "geoshrink.commands.doctor"}
+    monkeypatch.setattr(cli, "installed", lambda: there)
+    with pytest.raises(SystemExit) as left:
+        main([name, "--help"])
+    assert left.value.code == 0
 
 
 def parsers_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import getpass
 import json
+import logging
 import os
+import re
 import socket
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import geoshrink
 from geoshrink import cli
@@ -30,8 +33,6 @@ def report() -> str:
 
 
 def test_it_finds_what_is_here(report):
-    import torch
-
     about = json.loads(report)
     assert about["well"] and about["versions"]["geoshrink"] == geoshrink.__version__
     assert about["versions"]["torch"] == torch.__version__
@@ -65,6 +66,43 @@ def test_a_failed_test_is_status_1(capsys, monkeypatch, name):
     monkeypatch.setattr(selftest, "TESTS", {name: fails})
     assert main(["doctor"]) == 1
     assert f"BAD {name} failed: RuntimeError: no luck" in capsys.readouterr().out
+    assert main(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["well"] is False
+
+
+def test_what_could_not_be_tried_is_no_failure(capsys, monkeypatch):
+    monkeypatch.setattr(selftest, "TESTS", {"pipeline": lambda: (None, "it was not tried")})
+    monkeypatch.setattr(found, "hosts", lambda: {"Mine": True, "Theirs": False})
+    assert main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    assert "-   it was not tried" in said
+    assert re.search(r"hosts here +Mine\b", said) and re.search(r"hosts not here +Theirs\b", said)
+
+
+def test_the_self_test_is_quiet_and_leaves_the_log_as_it_was(monkeypatch):
+    logger, seen = logging.getLogger("geoshrink"), []
+
+    def look():
+        seen.append(logger.level)
+        return True, ""
+
+    monkeypatch.setattr(logger, "level", logging.WARNING)
+    monkeypatch.setattr(selftest, "TESTS", {"a": look})
+    selftest.checks()
+    assert seen == [logging.CRITICAL] and logger.level == logging.WARNING
+
+
+@pytest.mark.parametrize("sigma", [0.9, 0.5, 0.1])
+def test_the_velocity_is_that_of_the_data(sigma):
+    """Beside sums over a fine grid of x₀."""
+    data = torch.linspace(-8, 8, 20001, dtype=torch.float64)
+    spread = selftest.SPREAD
+    density = sum(torch.exp(-(((data - mean) / spread) ** 2) / 2) for mean in selftest.MEANS)
+    for x in (-1.3, 0.2, 1.7):
+        weights = density * torch.exp(-(((x - (1 - sigma) * data) / sigma) ** 2) / 2)
+        wanted = (x - (weights * data).sum() / weights.sum()) / sigma
+        given = selftest.velocity(torch.tensor([x], dtype=torch.float64), sigma)
+        assert float(given) == pytest.approx(float(wanted), rel=1e-6)
 
 
 def test_the_self_test_notices_a_wrong_sampler(monkeypatch):
@@ -75,11 +113,20 @@ def test_the_self_test_notices_a_wrong_sampler(monkeypatch):
 
 def test_the_self_test_notices_a_pipeline_that_is_not_left_as_it_was(monkeypatch):
     pytest.importorskip("diffusers")
-    from contextlib import nullcontext
+    from contextlib import contextmanager, nullcontext
 
     assert selftest.pipeline()[0] is True
     monkeypatch.setattr(selftest, "accelerate", lambda *a, **k: nullcontext())
     assert selftest.pipeline()[0] is False  # all 50 calls
+
+    @contextmanager
+    def untidy(pipe, **options):
+        with geoshrink.accelerate(pipe, **options):
+            yield
+        pipe.scheduler.set_shift(1.0)
+
+    monkeypatch.setattr(selftest, "accelerate", untidy)
+    assert selftest.pipeline() == (False, "remove() did NOT leave the pipeline as it was")
 
 
 def test_without_diffusers_the_pipeline_is_not_tried(monkeypatch):
@@ -114,10 +161,16 @@ def test_what_is_broken_here_is_told_and_breaks_nothing(monkeypatch):
     monkeypatch.setattr(found, "is_there", lambda name: True)
     assert found.comfyui() == "unknown"
     monkeypatch.setattr(found.torch.cuda, "is_available", lambda: True)
+    assert found.kernels() == "not used: Triton cannot compile here (RuntimeError)"
     monkeypatch.setattr(found.torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(found.torch.cuda, "get_device_properties", broken)
     device = {"kind": "cuda", "name": "not usable (RuntimeError)", "memory": None}
-    assert found.devices()[0] == device
+    assert found.devices()[0] == device and found.memory(device) == "memory not known"
+
+
+def test_one_library_of_a_host_is_enough(monkeypatch):
+    monkeypatch.setattr(found, "is_there", lambda name: name == "trellis2")
+    assert [name for name, there in found.hosts().items() if there] == ["TRELLIS"]
 
 
 class Entry:
@@ -155,6 +208,7 @@ def test_a_broken_command_is_left_out_of_the_help(tmp_path, monkeypatch, capsys,
         assert left.value.code == status
         assert f"the command wild (broken_command) is left out: {why}" in said.err
         assert "wild" not in said.out and ("doctor" in said.out) == (status == 0)
+    assert main(["doctor", "--json"]) == 0 and "left out" not in capsys.readouterr().err
     sys.modules.pop("broken_command", None)
 
 

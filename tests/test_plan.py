@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import geoshrink
 import oracle
 from geoshrink.blocks import Blocks
 from geoshrink.grid import Grid
@@ -808,3 +809,13 @@ def test_tables_have_the_weights_of_every_cell(space):
         wanted = track.euler_weights(range(first + 1, end), space == "data")[1]
         assert weights[first + 1 : end].tolist() == list(wanted)
     assert weights[[0, 1, 2, 5]].tolist() == [0.0] * 4
+
+
+def test_a_file_that_is_no_plan_is_named(tmp_path):
+    file = tmp_path / "mine.json"
+    file.write_text('{"geoshrink profile": 2}')
+    with pytest.raises(ValueError, match=r"mine\.json: this is a profile, from which plans are"):
+        Plan.load(file)
+    file.write_text("[1]")
+    with pytest.raises(ValueError, match=r"mine\.json: this is not a geoshrink plan"):
+        geoshrink.sample(lambda x, sigma: x, torch.zeros(1, 2), plan=file)

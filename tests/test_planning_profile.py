@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import replace
 
 import pytest
@@ -350,7 +351,8 @@ def test_files_that_are_no_profile(made, tmp_path, harm, message):
         ({"samples": 5}, "damaged .*names 5 samples"),
         ({"batches": [{"grams": [{"shape": [1], "data": "?"}]}]}, "damaged"),
         ({"nan": "trials"}, "damaged .*the real run of 'direct' with 4 calls is not finite"),
-        ({"nan": "batches"}, "damaged .*a product of its outputs is not finite"),
+        ({"nan": "grams"}, "damaged .*a product of its outputs is not finite"),
+        ({"nan": "energies"}, "damaged .*a product of its outputs is not finite"),
     ],
 )
 def test_the_numbers_of_a_file_are_checked_whatever_its_digest_says(
@@ -359,17 +361,29 @@ def test_the_numbers_of_a_file_are_checked_whatever_its_digest_says(
     file, trials = tmp_path / "bad.json", made.trials
     if change == {"nan": "trials"}:
         made = replace(made, trials=(replace(trials[0], db=(math.nan, *trials[0].db[1:])),))
-    if change == {"nan": "batches"}:
+    if (name := change.get("nan")) in ("grams", "energies"):
         batch = made.batches[0]
-        made = replace(
-            made, batches=(replace(batch, grams=tuple(g * math.inf for g in batch.grams)),)
-        )
+        endless = tuple(t * math.inf for t in getattr(batch, name))
+        made = replace(made, batches=(replace(batch, **{name: endless}),))
     made.save(file)
     body = json.loads(file.read_text(encoding="utf-8")) | change
     body.pop("sha256")
     file.write_text(json.dumps(body | {"sha256": digest(body)}), encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         Profile.load(file)
+
+
+def test_a_full_disk_leaves_the_profile_of_before(made, tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    file = tmp_path / "profile.json"
+    made.save(file)
+    before = file.read_bytes()
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        replace(made, model="another").save(file)
+    assert file.read_bytes() == before and [*tmp_path.iterdir()] == [file]
 
 
 def test_a_file_from_before_there_were_digests_is_read(made, tmp_path):

@@ -15,7 +15,7 @@ from geoshrink.cli import main
 from geoshrink.compare import compare
 from geoshrink.hosts.stack import module_of
 from geoshrink.plan import given_plan
-from geoshrink.pointers import PAGES, SITE, notes_of, page_of, see
+from geoshrink.pointers import PAGES, SITE, explained, notes_of, page_of, see
 
 DOCS = Path(__file__).parents[1] / "docs"
 SIGMAS = [1 - i / 10 for i in range(11)]
@@ -80,6 +80,17 @@ def test_code_without_a_name_has_an_empty_one():
     space: Any = {"__name__": None}
     exec("import sys\nframe = sys._getframe()", space)
     assert module_of(space["frame"]) == ""
+
+
+@pytest.mark.parametrize("name", ["geoshrink.made", "geoshrink_bench.made", "geoshrinking"])
+@pytest.mark.parametrize("error", ["ValueError", "TypeError", "ImportError", "OSError"])
+def test_only_our_own_code_is_explained_and_only_what_it_says_in_words(name, error):
+    space: Any = {"__name__": name}
+    exec(f"def broken():\n    raise {error}('x')", space)
+    with pytest.raises((ValueError, TypeError, ImportError, OSError)) as caught:
+        explained("plans")(space["broken"])()
+    ours = name == "geoshrink.made" and error != "OSError"
+    assert notes_of(caught.value) == [f"See {page_of('plans')}"] * ours
 
 
 def test_one_page_is_enough():

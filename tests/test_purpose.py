@@ -14,6 +14,7 @@ from torch import nn
 import geoshrink
 from geoshrink import Plan, accelerate
 from geoshrink.hosts.facts import check_purpose, facts_of, guidance_of, model_id, settings_of
+from geoshrink.pointers import notes_of, page_of
 from geoshrink.purpose import Purpose
 
 EULER = "FlowMatchEulerDiscreteScheduler"
@@ -39,6 +40,7 @@ def test_the_difference_is_told_in_words():
     [
         ({"scheduler": "UniPC"}, "this run has 50 steps of UniPC with shift 3"),
         ({"settings": (("shift", 1.0),)}, "this run has 50 steps with shift 1"),
+        ({"guidance": 2.0}, "this run has 50 steps with shift 3, guidance 2, a Net"),
         ({"guidance": 7.0}, "guidance 4.5, a Net, the model owner/model; this run has"),
         ({"network": "Other"}, "guidance 4.5, a Other, the model owner/model"),
         ({"model": "owner/other"}, "the model owner/other"),
@@ -68,6 +70,30 @@ def test_a_range_of_guidance_holds_what_is_in_it():
     wide = replace(MADE, guidance=(3.0, 5.0))
     assert wide.difference(MADE) is None
     assert "guidance 3 to 5" in str(wide.difference(replace(MADE, guidance=6.0)))
+    assert wide.difference(replace(MADE, guidance=(3.5, 5.0))) is None
+    assert "guidance 4 to 6" in str(wide.difference(replace(MADE, guidance=(4.0, 6.0))))
+
+
+def test_a_setting_that_differs_is_named_and_one_that_does_not_is_not():
+    mine = replace(MADE, settings=(("beta_schedule", "linear"), ("use_karras_sigmas", True)))
+    run = replace(mine, settings=(("beta_schedule", "linear"), ("use_karras_sigmas", False)))
+    told = str(mine.difference(run))
+    assert "with use_karras_sigmas True" in told and "with use_karras_sigmas False" in told
+    assert "linear" not in told and mine.difference(mine) is None
+
+
+def test_what_is_known_already_is_kept():
+    assert MADE.filled(Purpose("other/one", "Other", "UniPC", (("shift", 1.0),), 28, 7.0)) == MADE
+    assert Purpose(steps=28).filled(MADE) == replace(MADE, steps=28)
+
+
+def test_the_grid_knows_neither_the_model_nor_its_guidance():
+    assert MADE.of_grid() == Purpose("", "", EULER, (("shift", 3.0),), 50)
+
+
+def test_settings_in_another_order_are_the_same():
+    both = Purpose.of({"settings": {"shift": 3.0, "beta_schedule": "linear"}})
+    assert both == Purpose.of({"settings": {"beta_schedule": "linear", "shift": 3.0}})
 
 
 @pytest.mark.parametrize(
@@ -88,6 +114,9 @@ def test_a_range_of_guidance_holds_what_is_in_it():
         {"guidance": "3"},
         {"settings": {"shift": [1]}},
         {"settings": {"shift": float("inf")}},
+        {"settings": {"beta_schedule": "x" * 201}},
+        {"settings": {"beta_schedule": "\x1b[31mred"}},
+        {"settings": {"\x1b[31mred": 1}},
         {"settings": {str(i): i for i in range(33)}},
         {"settings": [1]},
         {"path": "/home"},
@@ -302,7 +331,8 @@ def test_ids_are_told_and_paths_are_not(tmp_path, monkeypatch):
         config = Config()
 
     assert model_id(Host()) == "black-forest-labs/FLUX.1-dev"
-    for path in (str(tmp_path), "../models/x", "C:\\models\\x", "flux", None, 5):
+    near = ("../models/x", "../models", "./models", ".cache/models")
+    for path in (*near, str(tmp_path), "C:\\models\\x", "flux", None, 5):
         Config._name_or_path = path  # type: ignore[assignment]
         assert model_id(Host()) == ""
     (tmp_path / "models" / "x").mkdir(parents=True)
@@ -351,6 +381,42 @@ def test_the_guidance_of_calls_is_as_given_or_by_default():
     assert guidance_of(Pipe(), [{}, {"true_cfg_scale": 2.0}]) is None
 
 
+class Told:
+    """A scheduler, or a network, that says this of itself."""
+
+    def __init__(self, **config: Any):
+        self.config = config
+
+
+def test_every_setting_that_shapes_a_grid_counts_where_it_is_plain():
+    names = [
+        "beta_schedule", "prediction_type", "shift", "timestep_spacing", "use_beta_sigmas",
+        "use_dynamic_shifting", "use_exponential_sigmas", "use_karras_sigmas",
+    ]  # fmt: skip
+    found = settings_of(Told(**dict.fromkeys(names, 0.0), order=2))
+    assert [name for name, _ in found] == names
+    for word in ("a\nb", "x" * 201):
+        odd = Told(beta_schedule=[1.0], prediction_type=word, timestep_spacing=None, shift=3.0)
+        assert settings_of(odd) == (("shift", 3.0),) == facts_of(object(), odd).settings
+
+
+def test_networks_are_called_by_their_own_class_in_whatever_wrapping():
+    wrapped: Any = nn.Module()
+    wrapped.module = Net()
+    compiled: Any = nn.Module()
+    compiled._orig_mod = wrapped
+    named = Told(_class_name="FluxTransformer2DModel")
+    assert facts_of(object(), networks=[compiled]).network == "Net"
+    for networks in ([wrapped, named], [named, Net(), compiled]):
+        assert facts_of(object(), networks=networks).network == "FluxTransformer2DModel+Net"
+
+
+def test_a_plan_for_another_run_leads_to_the_page_on_fitting():
+    with pytest.raises(ValueError) as caught:
+        hooked(toy(1.0), plan_of(toy()))
+    assert notes_of(caught.value) == [f"See {page_of('fit')}"]
+
+
 def test_one_scheduler_of_several_is_enough():
     other = replace(MADE, scheduler="UniPC")
     check_purpose(planned(), [other, MADE])
@@ -371,3 +437,12 @@ def test_a_profile_tells_its_plans_what_it_knows(tmp_path):
     assert own.plan(5).purpose == own.purpose
     moved = own.resample(grid(20))
     assert moved.plan(5).purpose == Purpose("a/b", "Net", EULER, (), 20)
+
+
+def test_a_guidance_for_each_stage_is_not_one_number():
+    class Host:
+        def __call__(self, guidance_scale: float = 3.0): ...
+
+    assert guidance_of(Host(), [{}, {"guidance_scale": 3.0}]) == 3.0
+    assert guidance_of(Host(), [{}, {"guidance_scale": [1.0, 3.0]}]) is None
+    assert facts_of(Host(), variables={"guidance_scale": [1.0, 3.0]}).guidance is None

@@ -83,6 +83,24 @@ def test_a_tag_must_be_the_version_with_a_date(copied, tmp_path, capsys):
     assert copied.main(["--tag", "v9.8.7"]) == 0
 
 
+def test_the_version_of_the_citation_is_not_that_of_its_format(copied, tmp_path):
+    for new in ("1.2.0", "1.3.0"):
+        assert copied.main([new]) == 0
+    lines = (tmp_path / "CITATION.cff").read_text("utf-8").splitlines()
+    assert "cff-version: 1.2.0" in lines and "version: 1.3.0" in lines
+
+
+def test_a_version_of_something_else_stays_as_it_is(copied, tmp_path):
+    file = tmp_path / "comfyui/pyproject.toml"
+    more = f'{file.read_text("utf-8")}least_version = "{geoshrink.__version__}"\n'
+    file.write_text(more, encoding="utf-8")
+    assert copied.main(["9.8.7"]) == 0
+    assert file.read_text("utf-8") == more.replace(geoshrink.__version__, "9.8.7", 1)
+    file.write_text(more + 'version = "9.8.7"\n', encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"must have one line 'version = .*, it has 2"):
+        copied.main(["--check"])
+
+
 @pytest.mark.parametrize("new", ["1", "1.2", "v1.2.3", "1.2.3.4", "1.2.3-beta", "1.2.3\n"])
 def test_what_is_no_version_is_quoted(copied, new):
     with pytest.raises(SystemExit, match=re.escape(f"got {new!r}")):
@@ -136,6 +154,69 @@ def test_it_stops_with_a_sentence(script, monkeypatch, capsys):
     assert "release-check stopped: CITATION.cff says 0.0.9" in capsys.readouterr().err
 
 
+def test_a_tag_that_is_not_the_version_stops_it(script, monkeypatch, capsys):
+    check = script("release_check")
+    monkeypatch.setattr(check, "made_tools", lambda: pytest.fail("it went on"))
+    assert check.main(["--tag", "v0.0.9"]) == 1
+    assert "release-check stopped: the tag is 'v0.0.9', not 'v" in capsys.readouterr().err
+
+
+@pytest.fixture
+def tried(script, tmp_path, monkeypatch):
+    """tried(Pythons, words) are the Pythons on which the wheels are tried."""
+    check, seen = script("release_check"), []
+    monkeypatch.setattr(check, "HOME", tmp_path)
+    for name in ("call", "made_tools", "build", "inspect", "audit"):
+        monkeypatch.setattr(check, name, lambda *_: tmp_path)
+    monkeypatch.setattr(check.zoo_manifest, "mirror", lambda folder: 0)
+    monkeypatch.setattr(check.pythons, "base", lambda *_: tmp_path)
+    monkeypatch.setattr(check, "alone", lambda name, python: seen.append(name))
+    monkeypatch.setattr(check, "with_bench", lambda *_: tmp_path)
+
+    def run(names: list[str], *words: str) -> list[str]:
+        monkeypatch.setattr(check.pythons, "here", lambda: dict.fromkeys(names, tmp_path))
+        assert check.main([*words]) == (0 if names else 1)
+        return seen
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("here", "words", "wanted"),
+    [
+        (["3.11", "3.12", "3.13"], [], ["3.11", "3.13"]),
+        (["3.11", "3.12", "3.13"], ["--every"], ["3.11", "3.12", "3.13"]),
+        (["3.12"], [], ["3.12"]),
+        ([], [], []),
+    ],
+)
+def test_the_oldest_and_the_newest_python_are_tried(tried, capsys, here, words, wanted):
+    assert tried(here, *words) == wanted
+    said = capsys.readouterr()
+    assert ("none of the supported Pythons is here" in said.err) == (not here)
+    assert ("nothing stands against a release" in said.out) == bool(here)
+
+
+def test_distributions_of_before_are_not_taken_for_new_ones(script, tmp_path, monkeypatch):
+    check = script("release_check")
+    monkeypatch.setattr(check, "DIST", tmp_path)
+    monkeypatch.setattr(check, "call", lambda *_: "")
+    (tmp_path / "geoshrink-0.0.1.tar.gz").write_bytes(b"0")
+    check.build(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_tools_are_installed_again_where_others_are_wanted(script, tmp_path, monkeypatch):
+    check, calls = script("release_check"), []
+    monkeypatch.setattr(check, "HOME", tmp_path)
+    monkeypatch.setattr(check, "call", lambda *given: calls.append(given))
+    monkeypatch.setattr(check.pythons, "fresh", lambda folder, python: folder.mkdir(exist_ok=True))
+    for tools, count in ((("a==1",), 1), (("a==1",), 1), (("a==2",), 2)):
+        monkeypatch.setattr(check, "TOOLS", tools)
+        check.made_tools()
+        assert len(calls) == count
+
+
 def test_a_command_that_fails_is_quoted_with_its_last_lines(script, tmp_path, monkeypatch):
     pythons = script("release_pythons")
     monkeypatch.setattr(pythons, "HOME", tmp_path)
@@ -158,26 +239,30 @@ def test_the_running_python_is_found_and_shims_are_not(script, tmp_path, monkeyp
     assert pythons.here() == {mine: Path(sys.executable)}
 
 
-@pytest.mark.parametrize("fault", ["large", "missing", "strange", "links"])
+@pytest.mark.parametrize("fault", ["large", "large sdist", "missing", "strange", "links"])
 def test_odd_distributions_stop_it(script, tmp_path, monkeypatch, fault):
     check = script("release_check")
     monkeypatch.setattr(check, "DIST", tmp_path)
-    monkeypatch.setattr(check, "call", lambda *_: "")
+    called: list[list[object]] = []
+    monkeypatch.setattr(check, "call", lambda words, why: called.append(words))
     names = ["geoshrink/a.py"] + ["tests/test_a.py"] * (fault == "strange")
     monkeypatch.setattr(check, "names_in", lambda path: names)
     monkeypatch.setattr(check, "metadata", lambda path: "[a](https://b.c) [the method](docs/m.md)")
     for name in check.PROJECTS:
         check.wheel(name).write_bytes(b"0" * (1_100_000 if fault == "large" else 10))
         if fault != "missing":
-            (tmp_path / f"{name}-{geoshrink.__version__}.tar.gz").write_bytes(b"0")
+            much = 2_100_000 if fault == "large sdist" else 1
+            (tmp_path / f"{name}-{geoshrink.__version__}.tar.gz").write_bytes(b"0" * much)
     said = {
         "large": "has 1.10 MB, more than 1: what came in",
+        "large sdist": "tar.gz has 2.10 MB, more than 2: what came in",
         "missing": "tar.gz is not among",
         "links": r"lead nowhere on an index: \['docs/m.md'\]",
         "strange": r"holds what is not of geoshrink: \['tests/test_a.py'\]",
     }
     with pytest.raises(check.Stop, match=said[fault]):
         check.inspect(tmp_path)
+    assert called[0][:3] == [tmp_path / "twine", "check", "--strict"]
 
 
 @pytest.mark.parametrize(
@@ -226,6 +311,8 @@ def test_pip_audit_failing_otherwise_stops_it(script, tmp_path, monkeypatch, cap
             with pytest.raises(check.Stop, match="KeyError"):
                 check.audit(tmp_path, tmp_path, tmp_path)
         else:
+            stale = {"name": "torch", "version": "2", "vulns": []}
+            (tmp_path / "audit.json").write_text(json.dumps({"dependencies": [stale]}))
             check.audit(tmp_path, tmp_path, tmp_path)
             assert "skipped" in capsys.readouterr().out
 

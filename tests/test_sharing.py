@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import http.server
 import json
+import os
 import threading
+import urllib.error
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,14 @@ import torch
 import geoshrink
 from geoshrink import Plan, Profile
 from geoshrink.cli import main
+from geoshrink.files import digest as plan_digest
 from geoshrink.planning.files import digest as planning_digest
+from geoshrink.pointers import page_of
 from geoshrink.purpose import Purpose
 from geoshrink.sharing import Shelf
+from geoshrink.sharing.entry import check_words
 from geoshrink.sharing.place import Place
-from geoshrink.sharing.shelf import INDEX
+from geoshrink.sharing.shelf import INDEX, Query
 
 SCHEDULER = "FlowMatchEulerDiscreteScheduler"
 ID = "black-forest-labs/FLUX.1-dev"
@@ -114,6 +119,23 @@ def test_a_whole_file_is_pushed_as_it_is(here):
     assert (here / "shared" / entry.file).read_bytes() == file.read_bytes()
 
 
+def test_the_version_and_the_form_of_a_whole_file_are_kept(here):
+    body = json.loads(plan_file(here).read_text("utf-8"))
+    del body["sha256"]
+    body["geoshrink"] = "0.0.9"
+    text = json.dumps(body | {"sha256": plan_digest(body)}, indent=2)
+    Path("plan.json").write_text(text, encoding="utf-8")
+    entry = Shelf("shared").push("plan.json")
+    assert entry.geoshrink == "0.0.9"
+    assert Path("shared", entry.file).read_text("utf-8") == text
+
+
+def test_a_plan_of_before_needs_no_facts(here):
+    Path("old.json").write_text(Plan.of(grid(20), 5).to_json(), encoding="utf-8")
+    entry = Shelf("shared").push("old.json")
+    assert entry.purpose == Purpose(steps=20) and Shelf("shared").entries() == [entry]
+
+
 def test_plans_of_before_can_be_pushed(here, capsys):
     (here / "old.json").write_text(Plan.of(grid(20), 5).to_json(), encoding="utf-8")
     assert main(["plans", "push", "old.json", "shared", "--network", "Net"]) == 0
@@ -133,6 +155,59 @@ def test_a_profile_is_shared_as_a_plan_is(here):
     assert got.plan(5) == made.plan(5) and got.facts == Purpose(ID, steps=12, guidance=2.0)
 
 
+def test_what_is_told_when_pushing_is_in_the_file_and_the_list(here, capsys):
+    file = plan_file(here)
+    told = ["--network", "Net", "--guidance", "2.5"]
+    assert main(["plans", "push", str(file), "shared", *told]) == 0
+    (entry,) = Shelf("shared").entries()
+    assert entry.purpose == Purpose("", "Net", SCHEDULER, (), 50, 2.5)
+    assert Plan.load(Path("shared", entry.file)).purpose == entry.purpose
+    wide = plan_file(here, 28, 7, guidance=(3.0, 5.0))
+    assert main(["plans", "push", str(wide), "shared"]) == 0
+    capsys.readouterr()
+    assert main(["plans", "list", "shared"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if SCHEDULER in line]
+    version = geoshrink.__version__
+    assert rows[0][-6:] == ["28", "3", "to", "5", "7", version]
+    assert rows[1][-6:] == ["Net", SCHEDULER, "50", "2.5", "10", version]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "steps"),
+    [
+        ({"guidance": 3.0}, [28]),
+        ({"guidance": 4.2}, [28]),
+        ({"guidance": 5.0}, [28]),
+        ({"guidance": 2.5}, [50]),
+        ({"guidance": 2.9}, []),
+        ({"guidance": 5.1}, []),
+        ({"scheduler": "EULER"}, [12, 28, 50]),
+        ({"budget": 7}, [28]),
+        ({"kind": "plan"}, [12, 28, 50]),
+        ({"kind": "profile"}, []),
+        ({"network": "net"}, []),
+    ],
+)
+def test_a_query_finds_what_is_wanted_and_no_more(here, wanted, steps):
+    """The plan for 12 steps has no guidance: nobody knows whether it is the one that is wanted."""
+    for n, facts in ((50, {"guidance": 2.5}), (28, {"guidance": (3.0, 5.0)}), (12, {})):
+        Shelf("shared").push(plan_file(here, n, {50: 10, 28: 7, 12: 5}[n], **facts))
+    found = Shelf("shared").find(Query(**wanted))
+    assert [entry.purpose.steps for entry in found] == steps
+
+
+def test_an_id_is_how_a_sha256_begins_in_whatever_case(place):
+    first = Shelf("shared").entries()[0]
+    for beginning in (first.sha256[:8], first.sha256.upper()):
+        assert Shelf("shared").find(Query(sha256=beginning)) == [first]
+    assert Shelf("shared").find(Query(sha256=first.sha256[1:])) == []
+
+
+def test_a_profile_is_of_no_budget(here):
+    entry = replace(Shelf("shared").push(plan_file(here)), kind="profile", budget=None)
+    assert Query(budget=10).difference(entry) == {"budget": "a profile, of no budget"}
+
+
 def test_an_address_is_a_place(here, capsys):
     import fsspec
 
@@ -143,6 +218,8 @@ def test_an_address_is_a_place(here, capsys):
     assert Plan.load("mine.json") == Plan.load(file)
     store: Any = fsspec.filesystem("memory")
     store.rm("/geoshrink-plans", recursive=True)
+    Shelf(f"file://{here}/new/of/mine").push(file)
+    assert len(Shelf(str(here / "new" / "of" / "mine")).entries()) == 1
 
 
 @pytest.fixture
@@ -219,6 +296,20 @@ def test_a_server_that_drips_is_given_up(served, capsys, monkeypatch):
     assert f"{served}/index.json: TimeoutError" in capsys.readouterr().err
 
 
+def test_a_server_has_so_many_seconds_to_answer(monkeypatch, capsys):
+    asked = []
+
+    def silent(url: str, timeout: float | None = None) -> None:
+        asked.append(timeout)
+        raise urllib.error.URLError("timed out")
+
+    monkeypatch.setattr("urllib.request.urlopen", silent)
+    assert main(["plans", "list", "https://nowhere.example"]) == 2
+    said = capsys.readouterr().err
+    assert "plans: https://nowhere.example/index.json does not answer: timed out" in said
+    assert asked == [30.0]
+
+
 @pytest.mark.parametrize(
     ("address", "words"),
     [
@@ -252,19 +343,25 @@ def test_addresses_keep_their_slashes_and_lose_their_capitals(here):
         (["--guidance", "9", "--steps", "28"], "the nearest has guidance 4.5"),
         ([], "2 files are what you ask for: say more"),
         (["--sha256", "xyz"], "--sha256 is up to 64 hexadecimal digits, got 'xyz'"),
+        (["--sha256", ""], "--sha256 is up to 64 hexadecimal digits, got ''"),
+        (["--model", "sd3", "--steps", "28"], f"the nearest has model {ID} ("),
+        (["--steps", "50", "--guidance", "4.5"], "the nearest has guidance 3.5 ("),
+        (["--steps", "28", "--guidance", "3.5", "--budget", "10"], "the nearest has 50 steps ("),
     ],
 )
 def test_what_is_not_there_is_told_with_the_difference(place, capsys, asked, words):
     capsys.readouterr()
     assert main(["plans", "pull", "shared", *asked]) == 2
-    assert words in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert words in said and said.splitlines()[-1] == f"See {page_of('plans')}"
 
 
 def test_facts_that_contradict_a_file_are_refused(here, capsys):
-    file = plan_file(here, guidance=3.5)
+    file = plan_file(here, guidance=3.5, network="Net")
     for more, words in (
         (["--guidance", "4"], "guidance 3.5, not 4.0: leave --guidance out"),
         (["--scheduler", "UniPC"], f"scheduler '{SCHEDULER}', not 'UniPC'"),
+        (["--network", "Other"], "network 'Net', not 'Other': leave --network out"),
         (["--model", "x" * 300], "model is a name of at most 200 letters"),
     ):
         assert main(["plans", "push", str(file), "shared", *more]) == 2
@@ -299,6 +396,54 @@ def test_a_file_that_was_changed_is_not_kept(place, here, capsys):
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        {"purpose": {"model": "owner/other", "steps": 28}},
+        {"budget": 9},
+        {"geoshrink": "9.9.9"},
+        {"bytes": 2**20},
+    ],
+)
+def test_a_file_that_the_index_tells_wrongly_is_not_kept(place, capsys, change):
+    rewrite(place, **change)
+    assert main(["plans", "pull", "shared", "--steps", "28", "--out", "mine.json"]) == 2
+    assert "is not what the index of shared says" in capsys.readouterr().err
+    assert not Path("mine.json").exists()
+
+
+def test_a_file_says_which_geoshrink_wrote_it(place, capsys):
+    file = place / Shelf("shared").entries()[0].file
+    body = json.loads(file.read_text("utf-8"))
+    del body["sha256"], body["geoshrink"]
+    file.write_text(json.dumps(body | {"sha256": plan_digest(body)}), encoding="utf-8")
+    assert main(["plans", "pull", "shared", "--steps", "28"]) == 2
+    assert "does not say which geoshrink wrote it" in capsys.readouterr().err
+
+
+def test_names_of_fields_are_printable_too(place, capsys):
+    file = place / Shelf("shared").entries()[0].file
+    body = json.loads(file.read_text("utf-8"))
+    body["\x1b[31m"] = body.pop("version")
+    file.write_text(json.dumps(body), encoding="utf-8")
+    rewrite(place, bytes=2**20)
+    assert main(["plans", "pull", "shared", "--steps", "28"]) == 2
+    assert r"control characters in '\x1b[31m'" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_the_place_and_your_file_as_they_were(place, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = index(place)
+    third = plan_file(Path(), 20, 6)
+    monkeypatch.setattr(os, "replace", full)
+    assert main(["plans", "push", str(third), "shared"]) == 2
+    assert index(place) == before and len([*place.glob("*.plan.json")]) == 2
+    assert main(["plans", "pull", "shared", "--steps", "28", "--out", "mine.json"]) == 2
+    assert not Path("mine.json").exists()
+
+
+@pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"sha256": "../../../../etc/passwd"}, "a sha256 has 64 hexadecimal digits"),
@@ -311,6 +456,8 @@ def test_a_file_that_was_changed_is_not_kept(place, here, capsys):
         ({"purpose": {"guidance": 10**400}}, "guidance is a number or a range"),
         ({"purpose": {"steps": 10**7}}, "steps are a whole number from 1 to 1000000"),
         ({"bytes": 2**40}, "is too large to be one"),
+        ({"bytes": 3 * 2**20}, "a plan of 3145728 bytes is too large to be one"),
+        ({"bytes": True}, "bytes are a whole number from 1 on, got True"),
         ({"bytes": -1}, "bytes are a whole number from 1 on, got -1"),
         ({"budget": "7"}, "a budget is a whole number from 1 to 1000000, got '7'"),
         ({"geoshrink": "\x1b[2J"}, "is a name of at most 200 letters"),
@@ -368,6 +515,37 @@ def test_words_of_strangers_are_printable(here, capsys):
     plan.save("plan.json")
     assert main(["plans", "push", "plan.json", "shared"]) == 2
     assert r"control characters in '\x1b]0;mine\x07'" in capsys.readouterr().err
+    body = json.loads(Path("plan.json").read_text("utf-8")) | {"mesh": "mine", "\x1b[31m": 1}
+    del body["sha256"]
+    Path("plan.json").write_text(json.dumps(body), encoding="utf-8")
+    assert main(["plans", "push", "plan.json", "shared"]) == 2
+    assert r"control characters in '\x1b[31m'" in capsys.readouterr().err
+
+
+def test_what_is_nested_without_end_is_looked_through():
+    """From Python 3.13 on, JSON is read deeper than functions can call themselves."""
+    body: Any = "\x1b"
+    for _ in range(10_000):
+        body = [body]
+    with pytest.raises(ValueError, match="control characters"):
+        check_words(body)
+
+
+@pytest.mark.parametrize("place", ["version", "type"])
+def test_profiles_of_strangers_are_quoted_in_short(here, capsys, place):
+    noise = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    made = geoshrink.profile(lambda x, sigma: x, noise, grid(12), budgets=(), quiet=True)
+    made.save("profile.json")
+    body = json.loads(Path("profile.json").read_text("utf-8"))
+    del body["sha256"]
+    if place == "version":
+        body["geoshrink profile"] = "2" * 9000
+    else:
+        body["batches"][0]["grams"][0]["type"] = "x" * 9000
+    body["sha256"] = planning_digest(body)
+    Path("profile.json").write_text(json.dumps(body), encoding="utf-8")
+    assert main(["plans", "push", "profile.json", "shared"]) == 2
+    assert len(capsys.readouterr().err) < 600
 
 
 def test_sizes_are_limited(place, here, capsys, monkeypatch):
@@ -387,6 +565,9 @@ def test_numbers_cannot_be_blown_up(here, capsys):
 
     with pytest.raises(ValueError, match="are not triangles of 1001 rows"):
         symmetric(torch.zeros(1000, 1), 1001)
+    for odd in (torch.zeros(6), torch.zeros(1, 6, 1)):
+        with pytest.raises(ValueError, match="are not triangles of 3 rows"):
+            symmetric(odd, 3)
 
 
 def test_nothing_of_yours_is_overwritten(place, here, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import tomllib
@@ -60,6 +61,22 @@ def test_links_lead_there_on_the_site(repository, tmp_path):
         "site.css": "",
         "benchmarks/t.md": "[a](../a.md)",
     }
+
+
+def test_only_what_changed_is_written(tmp_path):
+    file = SITE["put"](tmp_path / "a" / "b.md", b"old")
+    os.utime(file, (0, 0))
+    assert SITE["put"](file, b"old") == file and file.stat().st_mtime == 0
+    SITE["put"](file, b"new")
+    assert file.read_bytes() == b"new" and file.stat().st_mtime > 0
+
+
+@pytest.mark.parametrize("fence", ["```", "~~~"])
+def test_what_looks_like_a_link_in_code_is_none(repository, fence):
+    text = f"{fence}md\n[x](no.md)\n{fence}\n[c](../src/c.py)"
+    page = PurePosixPath("docs/a.md")
+    made, _ = SITE["turned"](text, page, repository, [page])
+    assert made == text.replace("../src", "https://host/us/it/blob/main/src")
 
 
 @pytest.mark.parametrize("link", ["nothing.md", "../../outside.md"])

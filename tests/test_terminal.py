@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 
@@ -44,6 +45,14 @@ def test_a_screen_gets_colours_and_every_word():
     assert "\x1b[" in text and "*" not in text
     for word in ("title", "a[b]", "1.00", "2.00", "—", "caption [x]", "$ run it", "well"):
         assert word in text  # brackets of strangers are no markup
+    assert re.search(r"\x1b\[1;32m *2\.00", text) and not re.search(r"32m *1\.00", text)  # best
+
+
+def test_a_line_is_plain_where_no_colours_are_wanted(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Screen()
+    say("ill", "bad", out)
+    assert out.getvalue() == "ill\n"
 
 
 @pytest.mark.parametrize("why", ["NO_COLOR", "dumb", "no rich"])

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import io
+import re
+from typing import Any
 
 import pytest
+from PIL import Image
 
 from geoshrink import cli
 from geoshrink_bench import playground, zoo
@@ -165,6 +169,29 @@ def test_the_playground_has_a_part_for_every_budget(demo):
     direct = next(o for o in demo[0].outcomes if o.method == DIRECT and o.budget == 5)
     assert f"<b>direct</b> {direct.means[0]:.1f} dB" in html
     assert "http" not in html.replace("http-equiv", "").replace("http://www.w3.org", "")
+
+
+def test_a_row_of_the_playground_has_every_sample(demo):
+    medium: Any = playground.shot(demo[0], "full", "").medium
+    with Image.open(io.BytesIO(medium.data)) as strip:
+        assert strip.size == (2 * 2 * 64, 2 * 64)  # two samples, twice as large
+
+
+def test_the_curves_of_the_playground_are_those_of_the_table(demo):
+    lines = playground.curves(demo[0])
+    assert [series.label for series in lines.series] == [DIRECT, PAPER, GEOSHRINK]
+    for series in lines.series:
+        own = [o for o in demo[0].outcomes if o.method == series.label]
+        assert list(series.x) == [4, 5] and list(series.y) == [o.means[0] for o in own]
+
+
+def test_the_dial_goes_over_its_numbers_in_order(demo):
+    shot = playground.shot(demo[0], "full", "")
+    html = Dial("t", shot, {9: [shot], 4: [shot], 5: []}, "calls", 5).html()
+    knob = re.search("<input[^>]*>", html)
+    assert knob and all(word in knob[0] for word in ('min="0"', 'max="2"', 'value="1"'))
+    assert re.findall('data-reading="([0-9]) calls"', html) == ["4", "5", "9"]
+    assert "<output>5 calls</output>" in html
 
 
 def test_the_dial_begins_at_one_of_its_numbers(demo):

@@ -19,11 +19,12 @@ from geoshrink_bench.methods.direct import Direct
 from geoshrink_bench.methods.easycache import EasyCache, LazyCache
 from geoshrink_bench.methods.meancache import MeanCache, cell_costs, cheapest_path
 from geoshrink_bench.methods.multistep import DEIS, UniPC
-from geoshrink_bench.methods.ours import OURS, Ours, Planned
+from geoshrink_bench.methods.ours import OURS, Learned, Ours, Planned
 from geoshrink_bench.methods.registry import METHODS
 from geoshrink_bench.methods.solvers import SOLVERS, Solver, integrate, through
 from geoshrink_bench.methods.stack import stack_of
 from geoshrink_bench.methods.vde import VDE
+from geoshrink_bench.metrics.base import Skipped
 
 FOREVER = 1e9
 
@@ -446,3 +447,27 @@ def test_one_sample_of_another_case_teaches(monkeypatch):
     assert torch.equal(teacher.noise, case.noise[:1])
     both = joint_case()
     assert [len(part) for part in both.one().noise] == [1, 1]
+
+
+def test_what_was_learned_is_what_runs(monkeypatch):
+    case, given = small_case(), []
+    method = Learned.fit([dataclasses.replace(case, noise=case.noise.flip(0))], 5)
+    accelerated = ZooCase.accelerated
+
+    def watched(self: ZooCase, budget: int | None, **options: Any) -> Any:
+        given.append(options)
+        return accelerated(self, budget, **options)
+
+    monkeypatch.setattr(ZooCase, "accelerated", watched)
+    outcome = method.run(case, 5)
+    assert given == [{"learn": method.learning}] and len(outcome.evaluated) == 5
+    assert method.calibrated
+
+
+def test_a_run_that_taught_nothing_is_skipped_with_the_reason(monkeypatch):
+    def silent(self: ZooCase, budget: int | None, learn: Any) -> None:
+        learn.told |= {"the outputs are not finite"}
+
+    monkeypatch.setattr(ZooCase, "accelerated", silent)
+    with pytest.raises(Skipped, match="taught nothing: the outputs are not finite"):
+        Learned.fit([small_case()], 5)

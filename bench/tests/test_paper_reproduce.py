@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +20,7 @@ from geoshrink_bench.report.reproduction import DRY, Entry
 from geoshrink_bench.reproduce import Reproduction, entry, reproduce, told
 from geoshrink_bench.score import Score
 from geoshrink_bench.suite import read, suites
-from geoshrink_bench.words import Row
+from geoshrink_bench.words import Measure, Row
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -147,6 +148,30 @@ def test_what_is_missing_is_said_with_the_way_to_get_it(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_prompts_may_lie_elsewhere(tmp_path, capsys):
+    (tmp_path / "words").mkdir()
+    reproduce(tmp_path, look_only=True, only=["flux"], prompts=tmp_path / "words")
+    said = capsys.readouterr().out
+    assert f"no {tmp_path}/words/pickapic (" in said
+    assert f"--local-dir {tmp_path}/FLUX.1-dev" in said
+
+
+def test_a_host_of_pictures_is_not_given_words(tmp_path):
+    (tmp_path / "gso.txt").write_text("a shoe\n" * 1100)
+    found = inventory.look("hunyuan3d", tmp_path, tmp_path)
+    assert any("'a shoe' is no file: give a folder of pictures" in why for why in found.why)
+
+
+def test_what_cannot_be_made_or_was_not_timed_is_told():
+    timed, other = (Found(name, read(name), Path(), None) for name in ("flux", "hy-motion"))
+    hours = cost.cost_of(timed.suite).hours
+    text = inventory.listing([timed, other], {"acestep-v1": "no tiny model"})
+    assert f"2 of 3 suites can run: {hours:.1f} GPU-hours on an H200" in text
+    assert ", and 1 suites that were not timed." in text
+    assert "  missing: acestep-v1: no tiny model" in text
+    assert "not timed" not in inventory.listing([timed], {})
+
+
 def test_what_is_there_is_checked_before_anything_runs(machine, capsys):
     with tiny.surroundings():
         few = inventory.look("trellis", machine, machine)
@@ -214,6 +239,48 @@ def test_losses_come_first_and_the_worst_of_them_first(tmp_path):
     assert text.name == "paper.md" and DRY not in words
 
 
+def test_a_draw_is_no_loss_and_the_full_run_no_rival():
+    near = {"geoshrink, B = 10": 20.0, "direct, B = 10": 20.04, "full": 99.0}
+    (pair,) = reproduction.rivals_ahead(entry_of(near))
+    assert pair.other == "direct, B = 10" and pair.behind == pytest.approx(0.04)
+    assert not reproduction.losses([entry_of(near)])[0].rows
+
+
+def test_a_rival_without_any_error_is_ahead_and_called_identical():
+    same = {"geoshrink, B = 10": 20.0, "direct, B = 10": math.inf}
+    (row,) = reproduction.losses([entry_of(same)])[0].rows
+    assert [f"{row[i]}" for i in (3, 5)] == ["20", "identical"]
+
+
+def test_a_rival_whose_error_is_nought_is_ahead():
+    found = entry_of({})
+    found.setting.metrics["LPIPS"] = Measure("LPIPS", "", "lower")
+    for cell in found.setting.cells:
+        if cell.title in ("geoshrink, B = 10", "direct, B = 10"):
+            cell.status = "done"
+            cell.scores["LPIPS", "full"] = Score(0.0 if cell.label == "direct" else 0.1)
+    (row,) = reproduction.losses([found])[0].rows
+    assert row[4] == "direct, B = 10" and float(row[6]) == math.inf  # type: ignore[arg-type]
+
+
+def test_the_page_has_both_kinds_of_losses_and_what_was_not_run(tmp_path):
+    (table,) = tables.grouped(["hunyuan3d"])
+    lacking = entry_of({}, "hunyuan3d", "no weights")
+    for path in reproduction.write({table: [lacking]}, tmp_path, "made", dry=True):
+        text = path.read_text("utf-8")
+        places = [
+            text.index(words)
+            for words in (
+                reproduction.DRY_NOTE,
+                "Where our default loses",
+                "Where what was measured is behind the paper",
+                "What was not run",
+                "learned stands for it",
+            )
+        ]
+        assert places == sorted(places)
+
+
 def test_another_budget_is_no_contest():
     found = entry_of({"geoshrink, B = 10": 20.0, "direct, B = 15": 30.0}, "minimax-h3")
     assert not list(reproduction.rivals_ahead(found))
@@ -263,6 +330,28 @@ def test_a_dry_run_goes_to_the_finished_page(dried):
     text = (out / "dry-run.md").read_text("utf-8")
     assert text.count("| geoshrink, B = 5 | 5 |") == 4  # NFE
     assert text.count(f" {PAPER}× |") == 4 and text.count("Changed from the suite's protocol") == 4
+
+
+def test_cells_of_a_dry_run_are_apart_from_real_ones(dried):
+    out, _ = dried
+    assert (out / "dry-run-cells" / "flux").is_dir() and not (out / "cells").exists()
+
+
+def test_cells_of_before_are_shown_with_the_reason_why_there_are_no_new_ones(dried):
+    result = Reproduction(why={"flux": "no weights"})
+    made = entry("flux", None, dried[0] / "dry-run-cells", result)
+    assert made.why == "no weights" and not result.failed
+    assert "done" in {cell.status for cell in made.setting.cells}
+
+
+def test_what_is_changed_by_hand_holds_in_a_dry_run_too(tmp_path, monkeypatch):
+    seen: list[Any] = []
+    monkeypatch.setattr("geoshrink_bench.reproduce.run_one", lambda *given: seen.append(given))
+    given = {"seeds": 3, "steps": 7}
+    reproduce(out=tmp_path, dry_run=True, only=["hunyuan3d"], change=given, quiet=True)
+    [(_, cells, change, *_)] = seen
+    assert change["seeds"] == 3 and change["steps"] == 7 and change["prompts"]["count"] == 1
+    assert cells == tmp_path / "dry-run-cells" / "hunyuan3d"
 
 
 def test_a_dry_run_leaves_nothing_of_its_doubles(dried):
@@ -316,6 +405,7 @@ def test_the_page_has_the_command_that_was_given():
         "geoshrink bench paper --models models --only flux --change '{\"seeds\": 1}' --device cpu "
         "--dtype fp32 --clap CLAP --shard 2/3 --stale --out out"
     )
+    assert "--models m --prompts p --out o" in told("m", "o", "p", None, None, {})
     plain = dict.fromkeys(options) | {"shard": "1/1", "stale": False}
     assert told(None, "out", None, None, {}, plain) == "geoshrink bench paper --dry-run --out out"
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import io
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -157,9 +160,35 @@ def test_a_server_that_drips_is_given_up(wheel, monkeypatch):
         fetching.fetch(NAME)
 
 
+def test_a_server_has_so_many_seconds_to_answer(wheel, monkeypatch):
+    asked = []
+
+    def silent(url: str, timeout: float | None = None) -> None:
+        asked.append(timeout)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(fetching.urllib.request, "urlopen", silent)
+    with pytest.raises(fetching.Missing, match=r"could not be brought from .*: timed out"):
+        fetching.fetch(NAME)
+    assert asked == [30]
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(wheel, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    offer(wheel, NAME)
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(fetching.Missing, match=r"cannot be kept in .*: No space left"):
+        fetching.fetch(NAME)
+    assert not list(fetching.home(NAME).iterdir())
+
+
 def test_the_default_url_is_one_constant(monkeypatch):
     monkeypatch.delenv("GEOSHRINK_ZOO_URL", raising=False)
     assert fetching.address(f"{NAME}.json").startswith(f"{fetching.URL}/{NAME}.")
+    monkeypatch.setenv("GEOSHRINK_ZOO_URL", "https://here/zoo/")
+    assert fetching.address(f"{NAME}.json").startswith(f"https://here/zoo/{NAME}.")
 
 
 def test_unknown_names_are_quoted():
@@ -181,3 +210,32 @@ def test_the_manifest_is_current():
     command = [sys.executable, str(ROOT / "scripts/zoo_manifest.py"), "--check"]
     made = subprocess.run(command, capture_output=True, text=True)
     assert made.returncode == 0, made.stdout + made.stderr
+
+
+@pytest.fixture
+def script(monkeypatch, tmp_path):
+    """scripts/zoo_manifest.py on a folder with one model, called with these words."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    monkeypatch.delitem(sys.modules, "zoo_manifest", raising=False)
+    module = importlib.import_module("zoo_manifest")
+    monkeypatch.setattr(module, "ZOO", tmp_path)
+    monkeypatch.setattr(module, "MANIFEST", tmp_path / "manifest.json")
+
+    def call(*words: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["zoo_manifest.py", *words])
+        return module.main()
+
+    return call
+
+
+def test_a_stale_manifest_is_told_and_left_alone(script, tmp_path):
+    with pytest.raises(SystemExit, match=f"there are no weights in {tmp_path}"):
+        script()
+    for name in ("pear.safetensors", "pear.profile.json", "README.md"):
+        (tmp_path / name).write_text(name)
+    assert script("--check") == 1 and not (tmp_path / "manifest.json").exists()
+    assert script() == 0 == script("--check")
+    text = (tmp_path / "manifest.json").read_text()
+    assert set(json.loads(text)["files"]) == {"pear.safetensors", "pear.profile.json"}
+    (tmp_path / "pear.safetensors").write_text("another pear")
+    assert script("--check") == 1 and (tmp_path / "manifest.json").read_text() == text

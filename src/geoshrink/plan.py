@@ -423,6 +423,8 @@ def given_plan(plan: Any, others: Mapping[str, Any] | None = None, sigmas: Any =
                 f"plan={str(plan)[:200]!r} is not a readable file ({type(error).__name__}): give a "
                 "Plan, the path of its JSON file, or the contents as a dict"
             ) from None
+        except ValueError as error:
+            raise see(ValueError(f"{plan}: {error}"), "plans") from None
     elif isinstance(plan, Mapping):
         plan = Plan.from_body(plan)
     if not isinstance(plan, Plan):

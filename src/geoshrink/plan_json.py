@@ -16,6 +16,7 @@ from .rules import Rule
 
 VERSION = 1
 MADE_BY, DIGEST = "geoshrink", "sha256"
+PROFILE = "geoshrink profile"  # a key that profiles have (planning/files.py)
 LETTERS = 300  # of an error, at most: a stranger may have written what it quotes
 Made = TypeVar("Made")
 
@@ -53,6 +54,10 @@ def unsealed(body: dict[str, Any]) -> dict[str, Any]:
 
 def decoded(kind: type[Made], body: Any) -> Made:
     """The plan, an object of this class; a ValueError if the body is none of it."""
+    if isinstance(body, Mapping) and PROFILE in body:
+        raise ValueError(
+            "this is a profile, from which plans are made: Profile.load(file).plan(budget=10)"
+        )
     if not isinstance(body, Mapping) or "version" not in body:
         raise ValueError(f"this is not a geoshrink plan: {json.dumps(body)[:60]!r}")
     body = dict(body)

@@ -142,8 +142,12 @@ def apart(mine: Purpose, theirs: Purpose) -> bool:
 
 def check_name(what: str, name: Any) -> None:
     """A name is short and has no control characters: it may come from a stranger."""
-    if not isinstance(name, str) or len(name) > LETTERS or not name.isprintable():
+    if not is_name(name):
         raise ValueError(f"{what} is a name of at most {LETTERS} letters, got {str(name)[:60]!r}")
+
+
+def is_name(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= LETTERS and value.isprintable()
 
 
 def is_unknown(fact: Any) -> bool:

@@ -43,11 +43,15 @@ class Measure(NamedTuple):
         2.0
         >>> Measure("MPJPE", "cm", "lower").lead(1.0, 10.0)
         20.0
+        >>> Measure("MPJPE", "cm", "lower").lead(1.0, 0.0)
+        -inf
         """
         if self.better == "higher":
             return mine - other
         if self.better == "lower" and mine > 0 and other > 0:
             return 20 * math.log10(other / mine)
+        if self.better == "lower" and min(mine, other) == 0 < max(mine, other):
+            return math.inf if mine < other else -math.inf
         return math.nan
 
     def spoken(self, value: Any) -> str:

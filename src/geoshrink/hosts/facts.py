@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..pointers import see
-from ..purpose import LETTERS, SHIFTS, Purpose, is_finite
+from ..purpose import LETTERS, SHIFTS, Purpose, is_finite, is_name
 
 GUIDANCE = "guidance_scale"
 TRUE_GUIDANCE = "true_cfg_scale"  # beside the other, where that is an input of the network
@@ -19,7 +19,7 @@ SHAPING = (
     "use_beta_sigmas", "use_dynamic_shifting", "use_exponential_sigmas", "use_karras_sigmas",
 )  # fmt: skip
 DYNAMIC = ("base_shift", "max_shift")  # count only where the shift is dynamic, else `shift` does
-ID = re.compile(r"[\w.-]+/[\w.-]+")  # as a model hub has them: owner/name
+ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # as a model hub has them: owner/name
 WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "module")  # torch.compile, sharding, data parallel
 
 
@@ -74,9 +74,7 @@ def settings_of(scheduler: Any) -> tuple[tuple[str, Any], ...]:
         found.pop(name, None)
     if not config.get("use_flow_sigmas"):
         found.pop("flow_shift", None)
-    plain = (
-        n for n, v in found.items() if is_finite(v) or (isinstance(v, str) and v.isprintable())
-    )
+    plain = (n for n, v in found.items() if is_finite(v) or is_name(v))
     return tuple((name, found[name]) for name in sorted(plain))
 
 
@@ -85,8 +83,8 @@ def guidance_of(host: Any, calls: Sequence[Mapping[str, Any]]) -> Any:
     parameters = inspect.signature(type(host).__call__).parameters
     names = (GUIDANCE, TRUE_GUIDANCE)
     usual = {name: getattr(parameters.get(name), "default", None) for name in names}
-    found = {scale_of({**usual, **call}) for call in calls}
-    return found.pop() if len(found) == 1 else None
+    found = [scale_of({**usual, **call}) for call in calls]
+    return found[0] if found and all(each == found[0] for each in found) else None
 
 
 def scale_of(call: Mapping[str, Any]) -> Any:

@@ -20,7 +20,7 @@ from ..planning.gains import STAGES, check_stages, gain_stages
 from ..planning.runs import FEWEST, RUN
 from ..planning.tournament import Source, profiled
 from .diffusers import find_denoisers
-from .facts import GUIDANCE, facts_of, guidance_of
+from .facts import GUIDANCE, facts_of, guidance_of, is_number
 from .hooks import hook_of
 from .recording import Calls, Recorder, check_call, quiet_host
 
@@ -83,8 +83,9 @@ def started(
     samples = sum(len(recorder.start[0]) for recorder in begun)
     if samples < FEWEST:
         raise ValueError(f"{samples} samples are too few to plan from: give {FEWEST} calls")
-    scale = {run.get(GUIDANCE) for run in runs}
-    guidance = scale.pop() if len(scale) == 1 else None
+    scales = [run.get(GUIDANCE) for run in runs]
+    same = is_number(scales[0]) and all(each == scales[0] for each in scales)
+    guidance = scales[0] if same else None
     called = {GUIDANCE: guidance_of(pipe, runs)}
     purpose = facts_of(pipe, pipe.scheduler, find_denoisers(pipe), grid.given, called)
     dtype = str(begun[0].start[0].dtype).removeprefix("torch.")

@@ -12,6 +12,7 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
+from reprlib import repr as cut
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,13 @@ from torch import Tensor
 from ..files import version as geoshrink_version
 from ..files import write_whole
 from ..grid import read_grid
-from ..plan_json import MADE_BY
+from ..plan_json import LETTERS, MADE_BY, PROFILE
 from ..purpose import Purpose
 from .runs import Batch, Kind, Runs, Trial
 
 VERSIONS = 1, 2
 VERSION = VERSIONS[-1]
-KIND, DIGEST = "geoshrink profile", "sha256"
+KIND, DIGEST = PROFILE, "sha256"
 TYPES = {"<f8", "<f4"}
 #: The fields of a profile that JSON holds as they are; LATER ones are not in every old file.
 PLAIN, LATER = ("complete", "model", "guidance", "dtype", "stages"), ("solver", "origin", "made")
@@ -76,8 +77,8 @@ def parsed(kind: type[Kind], body: dict[str, Any], file: str | Path, whole: bool
     version = body[KIND]
     if version not in VERSIONS:
         raise ValueError(
-            f"{file} has version {version!r}, this geoshrink reads {VERSION}: update geoshrink, or "
-            "profile again"
+            f"{file} has version {cut(version)}, this geoshrink reads {VERSION}: update geoshrink, "
+            "or profile again"
         )
     recorded = body.pop(DIGEST, None)
     if recorded != digest(body) and (version, recorded) != (1, None):
@@ -86,11 +87,11 @@ def parsed(kind: type[Kind], body: dict[str, Any], file: str | Path, whole: bool
         profile = kind(**parse(body))
         check(profile, body["samples"])
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise ValueError(f"{file} is damaged ({error!r}): profile again") from None
+        raise ValueError(f"{file} is damaged ({repr(error)[:LETTERS]}): profile again") from None
     if whole and not profile.complete:
         raise ValueError(
-            f"{file} is of a profiling run that was interrupted: call profile(…, file=…) again "
-            "with the same arguments, and it goes on"
+            f"{file} is of a profiling run that was interrupted: call profile(…, file=…) or "
+            "geoshrink plan … --out again with the same arguments, and it goes on"
         )
     return profile
 

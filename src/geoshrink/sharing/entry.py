@@ -10,9 +10,8 @@ from reprlib import repr as cut
 from typing import Any
 
 from ..plan import Plan
-from ..plan_json import DIGEST, MADE_BY
+from ..plan_json import DIGEST, MADE_BY, PROFILE
 from ..planning import Profile
-from ..planning.files import KIND as PROFILE
 from ..planning.files import parsed
 from ..purpose import MOST, Purpose, check_name, is_count
 
@@ -99,13 +98,17 @@ def read_profile(body: dict[str, Any]) -> Profile:
         raise ValueError(f"this file is damaged ({error}): profile again") from None
 
 
-def check_words(part: Any) -> None:
-    """Refuses control characters, wherever they are: some of these words will be printed."""
-    if isinstance(part, str) and not part.isprintable():
-        raise ValueError(f"this file has control characters in {part[:60]!r}")
-    if isinstance(part, (list, dict)):
-        for inner in part if isinstance(part, list) else [*part, *part.values()]:
-            check_words(inner)
+def check_words(body: Any) -> None:
+    """Refuses control characters, wherever they are and however deep: some of these words will be
+    printed.
+    """
+    left = [body]
+    while left:
+        part = left.pop()
+        if isinstance(part, str) and not part.isprintable():
+            raise ValueError(f"this file has control characters in {part[:60]!r}")
+        if isinstance(part, (list, dict)):
+            left += part if isinstance(part, list) else [*part, *part.values()]
 
 
 def decoded(content: bytes) -> dict[str, Any]:

@@ -12,12 +12,11 @@ from typing import Any
 
 from ..files import write_whole
 from ..plan import Plan
-from ..plan_json import DIGEST, MADE_BY, sealed
+from ..plan_json import DIGEST, MADE_BY, PROFILE, sealed
 from ..planning import Profile
-from ..planning.files import KIND as PROFILE
 from ..planning.files import text_of
 from ..purpose import Purpose
-from .entry import HASH, LIMITS, Entry, decoded, described, read_profile
+from .entry import HASH, LIMITS, Entry, check_words, decoded, described, read_profile
 from .place import Place
 
 INDEX, KIND, VERSION = "index.json", "geoshrink index", 1
@@ -151,6 +150,7 @@ def prepared(file: Path, told: Purpose) -> bytes:
 
 def completed(file: Path, content: bytes, told: Purpose) -> bytes:
     body = decoded(content)
+    check_words(body)
     made: Any = read_profile(body) if PROFILE in body else Plan.from_body(body)
     known = made.facts if isinstance(made, Profile) else made.purpose or Purpose()
     for name in FACTS:

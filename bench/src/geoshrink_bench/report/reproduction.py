@@ -97,7 +97,7 @@ def gaps(title: str, every: Sequence[Gap], caption: str) -> Table:
     lost = sorted((g for g in every if g.behind > EVEN), key=lambda g: -g.behind)
     names = ("suite", "metric", "row", "measured", "behind", "its number", "by, dB")
     rows = [
-        [g.suite, g.metric, g.method, shown(g.mine), g.other, shown(g.theirs), shown(g.behind)]
+        [g.suite, g.metric, g.method, shown(g.mine), g.other, shown(g.theirs), gap_of(g.behind)]
         for g in lost
     ]
     count = f"{len(lost)} of {len(every)} comparisons, the worst first. "
@@ -106,6 +106,10 @@ def gaps(title: str, every: Sequence[Gap], caption: str) -> Table:
 
 def shown(value: float) -> Shown:
     return Shown(value, "identical" if math.isinf(value) else number(value))
+
+
+def gap_of(behind: float) -> Shown:
+    return Shown(behind, "∞" if math.isinf(behind) else number(behind))
 
 
 def losses(entries: Sequence[Entry]) -> list[Table]:
