@@ -11,6 +11,7 @@ from geoshrink_bench.report.overview import EVEN
 from geoshrink_bench.report.results import Results
 
 BUDGETS = (7, 10, 15, 20)
+SHARE = 0.7  # of the contests of the variant that ran most
 FORMS = (PUBLISHED, OURS, "learned", "planned")  # shown first, in this order
 Leads = dict[int, dict[tuple[str, str], float]]  # budget → (setting, metric) → dB
 
@@ -31,22 +32,27 @@ def leads_of(results: Results) -> dict[str, Leads]:
 def ranked(results: Results) -> list[tuple[str, Leads]]:
     """Forms of ours, then of every rival its best variant, by the mean lead over all contests.
 
-    A variant that could not keep to the budget in some contests is ranked by the others; the
-    number of contests is in the table.
+    A variant competes for its method if it ran at least SHARE of the contests of the one that ran
+    most; the best is the nearest in the contests that all of these ran. What could not keep to the
+    budget in some contests is ranked by the others; the number of contests is in the table.
     """
     found = leads_of(results)
-    rivals: dict[str, tuple[str, Leads]] = {}
+    variants: dict[str, dict[str, Leads]] = {}
     for label, leads in found.items():
-        if label in results.ours:
-            continue
-        base = method_of(results, label)
-        if base not in rivals or (size(leads), mean(leads)) > (
-            size(rivals[base][1]),
-            mean(rivals[base][1]),
-        ):
-            rivals[base] = label, leads
+        if label not in results.ours:
+            variants.setdefault(method_of(results, label), {})[label] = leads
+    rivals = [best_variant(each) for each in variants.values()]
     forms = [(form, found[form]) for form in FORMS if form in found]
-    return [*forms, *sorted(rivals.values(), key=lambda pair: -mean(pair[1]))]
+    return [*forms, *sorted(rivals, key=lambda pair: -mean(pair[1]))]
+
+
+def best_variant(variants: dict[str, Leads]) -> tuple[str, Leads]:
+    most = max(map(size, variants.values()))
+    compete = {label: leads for label, leads in variants.items() if size(leads) >= SHARE * most}
+    both = set.intersection(*map(contests_in, compete.values()))
+    if not both:
+        return max(compete.items(), key=lambda pair: size(pair[1]))
+    return max(compete.items(), key=lambda pair: sum(pair[1][b][key] for b, key in both))
 
 
 def mean(leads: Leads) -> float:

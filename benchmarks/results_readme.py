@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from geoshrink_bench.report.results import Results, Setting
 
 BUDGETS = (7, 10, 15, 20)
 SHOWN = 6  # rivals, the best by their mean lead over direct
-ALSO = ("MeanCache", "UniPC, direct grid")  # because people use them
+ALSO = ("AB2, direct grid", "MeanCache", "UniPC, direct grid")  # because people use them
 #: What the row says, and its setting.
 SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("pixels, guidance 3, shift 3, 50 steps", dict(model="fruit", guidance=3.0, shift=3.0)),
@@ -24,7 +25,7 @@ TARGET = 30.0  # dB
 
 
 def plain(label: str) -> str:
-    return label.replace("warm_up", "warm-up").removesuffix(", direct grid")
+    return re.sub(r"\(.*tuned.*\)", "(tuned)", label).removesuffix(", direct grid")
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:

@@ -155,8 +155,12 @@ def test_a_variant_that_ran_less_and_is_nearer_is_shown_too(maker, monkeypatch):
         "ZEUS (tuned)": {7: {a: 2.0}},
     }
     monkeypatch.setattr(maker.methods, "leads_of", lambda given: leads)
+    assert [label for label, _ in maker.methods.ranked(some)] == ["geoshrink", "ZEUS"]
     assert maker.methods.in_part(some) == [["ZEUS (tuned)", "1", "+2.0", "+1.0", "+3.0"]]
     leads["ZEUS (tuned)"][7][a] = 0.5
+    assert maker.methods.in_part(some) == []
+    leads["ZEUS (tuned)"][7] = {a: 2.0, b: 9.5}  # as many contests, and nearer
+    assert [label for label, _ in maker.methods.ranked(some)] == ["geoshrink", "ZEUS (tuned)"]
     assert maker.methods.in_part(some) == []
 
 
