@@ -6,7 +6,7 @@ Nothing is measured here. A page that has lost a section that is quoted is an er
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -67,12 +67,13 @@ def rows(name: str, heading: str, first: str, labels: tuple[str, ...]) -> str:
     raise ValueError(f"benchmarks/{name}, {heading}: no table begins with {first!r}")
 
 
-def piped(heading: list[str], found: list[list[str]]) -> str:
-    line = "|---" + "|--:" * (len(heading) - 1) + "|"
+def piped(heading: Sequence[str], found: Iterable[Sequence[str]], words: int = 1) -> str:
+    """A table whose first columns are words."""
+    line = "|---" * words + "|--:" * (len(heading) - words) + "|"
     return "\n".join([row_of(heading), line, *map(row_of, found)])
 
 
-def row_of(cells: list[str]) -> str:
+def row_of(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 

@@ -123,9 +123,9 @@ def rows(results: Results, budgets: Sequence[int] = BUDGETS) -> list[list[str]]:
 
 
 def in_part(results: Results) -> list[list[str]]:
-    """Of every rival the best variant that rows() does not show, where it is nearer than the one
-    that it shows: variant | contests | its mean lead over direct, the shown one's and our forms',
-    in the contests that all of these ran.
+    """Variants of rivals that rows() does not show and that are nearer than the one it shows:
+    variant | contests | its mean lead over direct, the shown one's and our forms', in the contests
+    that all of these ran.
     """
     found, table = leads_of(results), []
     shown = {method_of(results, label): label for label, _ in ranked(results)}

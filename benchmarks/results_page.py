@@ -39,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import results_excerpts as excerpts
 import results_methods as methods
 import results_readme as front_page
+from results_excerpts import piped
 
 ROOT = Path(__file__).parents[1]
 PAGE, PLOTS, README = ROOT / "docs/results.md", ROOT / "docs/plots", ROOT / "README.md"
@@ -160,12 +161,6 @@ def filled(text: str) -> str:
 
 def plain(label: str) -> str:
     return label.replace("warm_up", "warm-up")
-
-
-def piped(heading: Sequence[str], found: Lines, words: int = 1) -> str:
-    """A table whose first columns are words."""
-    line = "|---" * words + "|--:" * (len(heading) - words) + "|"
-    return "\n".join([excerpts.row_of(list(heading)), line, *map(excerpts.row_of, found)])
 
 
 def matches(setting: Setting, wanted: dict[str, Any]) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import results_methods as methods
+from results_excerpts import piped
 
 from geoshrink_bench.report.calls import curves
 from geoshrink_bench.report.contests import DIRECT, OURS, PUBLISHED, contest
@@ -28,11 +28,6 @@ def plain(label: str) -> str:
     return re.sub(r"\(.*tuned.*\)", "(tuned)", label).removesuffix(", direct grid")
 
 
-def table(heading: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
-    line = "|---" * words + "|--:" * (len(heading) - words) + "|"
-    return "\n".join([f"| {' | '.join(heading)} |", line, *(f"| {' | '.join(r)} |" for r in rows)])
-
-
 def others(results: Results) -> str:
     """Leads over direct on models of others, and how often a form is behind the best rival."""
     rows, rivals = [], 0
@@ -44,7 +39,7 @@ def others(results: Results) -> str:
             rows.append([f"**{name}**" if name in methods.FORMS[1:] else name, *row[1:3], *row[4:]])
     heading = ("", "contests", "needs", *(f"{budget} calls" for budget in BUDGETS))
     told = f"{len(rows)} of {len(methods.ranked(results))} methods. "
-    return f"{table(heading, rows, 1)}\n\n{told}{methods.against_the_best(results)}"
+    return f"{piped(heading, rows)}\n\n{told}{methods.against_the_best(results)}"
 
 
 def ours(results: Results) -> str:
@@ -62,7 +57,7 @@ def ours(results: Results) -> str:
         calls.append(calls_for(results, setting))
     heading = ("model", "method", *(f"{budget} calls" for budget in BUDGETS))
     told = "; ".join(f"{words.split(',')[0]}: {each}" for (words, _), each in zip(SETTINGS, calls))
-    return f"{table(heading, rows, 2)}\n\nCalls for {TARGET:g} dB, interpolated. {told}."
+    return f"{piped(heading, rows, words=2)}\n\nCalls for {TARGET:g} dB, interpolated. {told}."
 
 
 def setting_of(results: Results, wanted: dict[str, Any]) -> Setting:

@@ -14,7 +14,7 @@ from batch import MODEL, NAME, calls, put_toy
 from geoshrink.batch import run
 from geoshrink.batch.jobs import Fatal
 from geoshrink.batch.results import Results
-from geoshrink.batch.running import check_plan
+from geoshrink.batch.running import check_plan, steps_of
 from geoshrink.grid import Grid
 from geoshrink.plan import Plan
 from geoshrink.pointers import notes_of, page_of
@@ -101,6 +101,7 @@ def test_what_the_first_sample_shows_ends_the_batch(here):
 
 
 def test_as_many_steps_as_the_plan_is_for(here):
+    assert steps_of(None) == steps_of({"budget": 6}) == 50
     file = plan(STEPS).save("plan.json")
     assert run(MODEL, ["a cat"], "out", progress=False, plan=file).calls == 6
 
