@@ -215,7 +215,7 @@ def test_tangoflux_by_its_inference_object():
     with accelerate(whole, budget=BUDGET) as handle:
         wave = whole.generate("a dog", steps=STEPS, duration=1)
         assert vars(host.given.noise_scheduler_copy).keys() == copied.keys()
-        wanted = Plan.of(host.given.noise_scheduler.sigmas, BUDGET).anchors
+        wanted = Plan.of(host.given.noise_scheduler.sigmas, BUDGET).slow  # it hardly moves
         assert reported(handle).queried == wanted and len(calls) == BUDGET
         assert handle.denoisers == (host.denoiser,) and wave.isfinite().all()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -100,7 +102,7 @@ def test_the_fused_kernels_repeat_themselves_and_agree_with_torch(monkeypatch, s
 
 @pytest.mark.parametrize("correct", [False, True])
 def test_a_whole_run_in_one_cuda_graph(correct):
-    plan = Plan.of(SIGMAS, 8, correct=correct)
+    plan = replace(Plan.of(SIGMAS, 8, correct=correct), slow=())
     x = torch.randn(2, 8, 16, device="cuda")
     expected = sample(field, x, plan=plan)
     side = torch.cuda.Stream()

@@ -159,7 +159,7 @@ def test_know_your_model():
     names = played("notebooks/know_your_model.py")
     assert names["first"].evaluations == 24 and names["second"].evaluations == names["CALLS"]
     found = names["found"]
-    assert found["planned"] > found["learned"] > found["default"]
+    assert found["planned"] > max(found["learned"], found["default"])
     assert min(found["no profile"], found["profile"]) > 20  # 30 were asked for
 
 

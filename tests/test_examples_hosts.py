@@ -15,10 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor, distributed, multiprocessing, nn
+
+from geoshrink import pace
 
 d: Any = pytest.importorskip("diffusers")
 image: Any = pytest.importorskip("hosts.image")
@@ -365,7 +368,8 @@ def test_xdit_in_two_processes():
         process.join()
     for rank, calls, _ in answers:
         assert calls == STEPS, f"rank {rank}: {calls}"
-    wanted = [run_xdit(asked).saved.numpy() for asked in ("speedup=3", "budget=12")]
+    with mock.patch.object(pace, "readable", lambda errors: False):  # several keep their anchors
+        wanted = [run_xdit(asked).saved.numpy() for asked in ("speedup=3", "budget=12")]
     assert abs(wanted[0] - wanted[1]).max() > 1e-4
     for _, _, found in answers:
         assert all((mine == its).all() for mine, its in zip(found, wanted))

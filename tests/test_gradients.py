@@ -267,7 +267,8 @@ def test_vmap_of_every_solver_in_low_precision(solver):
     xs, w = noise(3, 2, 4).bfloat16(), matrix().bfloat16()
 
     def run(x):
-        return sampled(x, w, solver=solver, data=0.0)
+        corrected = dict(anchors="corrected", correct=True, clock="mesh")
+        return sampled(x, w, solver=solver, data=0.0, **corrected)
 
     assert torch.equal(vmap(run)(xs), torch.stack([run(x) for x in xs]))
 

@@ -59,7 +59,7 @@ class Bump(nn.Module):
     strange   what is done to the output of a call, by its number
     """
 
-    def __init__(self, seed: int = 0, size: int = SIZE, at: float = 0.35, much: float = 2.0):
+    def __init__(self, seed: int = 0, size: int = SIZE, at: float = 0.3, much: float = 2.0):
         super().__init__()
         draw = torch.Generator().manual_seed(seed)
         both = torch.randn(2, size, size, generator=draw) / size**0.5
@@ -347,7 +347,7 @@ def test_the_default_stays_where_little_is_promised(correct):
 @pytest.mark.parametrize("correct, margin", [(None, 3.0), (False, 6.0)])
 def test_more_pictures_need_to_promise_less(correct, margin):
     """One picture is one draw: MARGIN/√pictures dB."""
-    learned = taught(Bump(much=0.003))
+    learned = taught(Bump(at=0.35, much=0.003))
     default = Plan.of(GRID, BUDGET, correct=correct)
     found = [
         choosing.plan_from(replace(learned, pictures=n), default, ["output"], "euler")
@@ -1457,4 +1457,4 @@ def test_only_the_anchors_and_the_space_are_others(options):
         looped(run, net, noise())
     assert run.plan.anchors != asked.anchors and run.plan.mesh.startswith("learned")
     same = replace(run.plan, anchors=asked.anchors, space=asked.space, mesh=asked.mesh)
-    assert same == asked
+    assert same == replace(asked, slow=())

@@ -723,7 +723,7 @@ def test_lists_handed_to_the_constructor_keep_a_plan_hashable():
 def test_a_plan_reads_like_a_sentence():
     assert str(Plan.of(LINE, 10)) == (
         "10 of 50 stages (corrected anchors, signed time, output space, corrected (half), "
-        "clock: mesh)"
+        "clock: mesh, others if outputs move slowly)"
     )
     before = "10 of 50 stages (auto anchors, signed time, output space)"
     assert str(Plan.of(LINE, 10, correct=False)) == before

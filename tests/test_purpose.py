@@ -214,7 +214,7 @@ def test_numbers_that_no_float_holds_are_damage(tmp_path):
 
 class Net(nn.Module):
     def forward(self, x: Any, sigma: float) -> Any:
-        return torch.cos(3 * x) * sigma
+        return torch.cos(3 * x + 9 * sigma) * sigma
 
 
 class Toy:
@@ -279,6 +279,14 @@ def test_a_learned_plan_is_for_its_model_and_guidance(monkeypatch):
     assert handle.plan.budget == 10
     wanted = Purpose("", "Net", EULER, settings_of(pipe.scheduler), 50, 4.5)
     assert handle.plan.purpose == wanted
+
+
+def test_a_plan_for_outputs_that_move_slowly_is_for_their_model_and_guidance():
+    pipe = toy()
+    pipe.network.forward = lambda x, sigma: torch.ones_like(x) + 1e-3 * torch.sin(x)
+    plan, usual = plan_of(pipe), Plan.of(pipe.scheduler.sigmas, 10)
+    assert plan.anchors == usual.slow and plan.slow == ()
+    assert plan.purpose == Purpose("", "Net", EULER, settings_of(pipe.scheduler), 50, 4.5)
 
 
 def test_a_refused_run_leaves_the_plan_of_the_one_before():

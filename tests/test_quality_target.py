@@ -194,7 +194,7 @@ def test_a_second_run_starts_afresh():
     first = walked(run, noise(), Counted())
     report, plan = run.report, run.plan
     assert (
-        run._goal is not None and report.queried != run._goal.first.anchors
+        run._guide is not None and report.queried != run._guide.first.anchors
     )  # it went on with others
     walked(run, noise(2, 7) * 9, Counted(3.0))
     assert run.report.queried != report.queried
@@ -392,8 +392,9 @@ def test_a_target_reads_the_device_once_for_every_anchor(monkeypatch):
     assert read and len(set(read)) <= len(velocity.at)
 
 
-def test_without_a_target_nothing_is_read_on_the_way(monkeypatch):
-    run, velocity, x = Run(SIGMAS, 8, solver="euler"), Counted(), noise()
+def test_with_anchors_of_its_own_nothing_is_read_on_the_way(monkeypatch):
+    run = Run(replace(Plan.of(SIGMAS, 8), slow=()), solver="euler")
+    velocity, x = Counted(), noise()
     monkeypatch.setattr(Tensor, "tolist", lambda self: pytest.fail("the device was asked"))
     monkeypatch.setattr(Tensor, "item", lambda self: pytest.fail("the device was asked"))
     assert walked(run, x, velocity).isfinite().all()

@@ -1,4 +1,4 @@
-"""Plan = grid + anchors + rule: all that is decided before the first step, as plain data."""
+"""Plan = grid + anchors + rule: what is decided before the first step, as plain data."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from .grid import Grid, Track
 from .meshes.auto import noise_levels, progress
 from .meshes.paper import certificate, retention_floor
 from .meshes.placement import check_anchors, choose_anchors
+from .meshes.slow import slow_anchors
 from .methods import METHODS as METHODS
 from .methods import is_default
 from .plan_json import VERSION as VERSION
@@ -55,7 +56,9 @@ class Plan:
     clock         in what ρ, λ and the interpolation are measured: "sigma", or "mesh" for the auto
                   mesh's y
     aim           the quality that the run holds (aim.py): it goes on with other anchors where it
-                  must; None: the anchors stay
+                  must; None: it holds none
+    slow          the anchors to go on with where the outputs move slowly at first, which the run
+                  sees at the second (pace.py): as many, and the first two the same; (): none
     purpose       what it was made for (purpose.py): where a host knows otherwise of a run, it
                   refuses the plan; None: nobody said. No part of what makes two plans equal
     """
@@ -71,6 +74,7 @@ class Plan:
     correct: Correction | None = None
     clock: str = "sigma"
     aim: Aim | None = None
+    slow: tuple[int, ...] = ()
     purpose: Purpose | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -99,6 +103,7 @@ class Plan:
         object.__setattr__(self, "correct", Correction.of(self.correct))
         check_clock(self.clock, self.grid)
         object.__setattr__(self, "aim", Aim.of(self.aim))
+        object.__setattr__(self, "slow", check_slow(self))
         object.__setattr__(self, "purpose", Purpose.of(self.purpose))
 
     @classmethod
@@ -216,6 +221,8 @@ class Plan:
             rules *= len(chosen)
         coefficients = None if coefficients is None else tuple(coefficients)
         blocks = PER_SAMPLE if blocks is None else blocks
+        plain = coefficients is None and space == "output" and refine == 1 and len({*rules}) == 1
+        adapts = own and plain and aim is None and (mesh, clock) == ("corrected", "mesh")
         return cls(
             grid,
             chosen,
@@ -228,6 +235,7 @@ class Plan:
             correction,
             clock,
             aim,
+            slow_anchors(grid, chosen) if adapts else (),
         )
 
     @property
@@ -394,7 +402,26 @@ class Plan:
         how += f", corrected ({self.correct})" if self.correct is not None else ""
         how += ", clock: mesh" if self.clock == "mesh" else ""
         how += f", to hold {self.aim}" if self.aim is not None else ""
+        how += ", others if outputs move slowly" if self.slow else ""
         return f"{self.budget} of {self.steps} stages ({how})"
+
+
+def check_slow(plan: Plan) -> tuple[int, ...]:
+    if isinstance(plan.slow, (tuple, list)) and not plan.slow:
+        return ()
+    slow, anchors = check_anchors(plan.slow, plan.grid), plan.anchors
+    if (
+        plan.aim is not None
+        or len(plan.grid.tracks) > 1
+        or len(slow) < 3
+        or len(slow) != len(anchors)
+        or slow[:2] != anchors[:2]
+    ):
+        raise ValueError(
+            f"slow={slow} must be as many anchors as {anchors}, more than two, and begin with the "
+            "same two, in a plan of one σ-grid without an aim"
+        )
+    return slow
 
 
 def source_of(seen: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:

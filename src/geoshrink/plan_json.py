@@ -25,6 +25,7 @@ LATER = {
     "correct": None,
     "clock": "sigma",
     "aim": None,
+    "slow": (),
     "purpose": None,
 }  # left out as long as they are these: older readers
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from .history import (
 )
 from .history.masks import fit_masks
 from .outputs import flatten, keys_of, structure
+from .pace import Pace
 from .plan import Plan, given_plan
 from .quality import Goal
 from .quality.estimate import NEEDED, Estimate, estimate
@@ -150,8 +152,10 @@ class Run:
                 f"reserve={reserve} and target_db={self.plan.aim.db:g} both decide on further "
                 "queries: give one of them"
             )
+        if solver is not None and SOLVERS[solver].evaluations > 1:
+            self.plan = replace(self.plan, slow=())  # what is seen at a stage is two outputs
         self._asked, self._recording = self.plan, None
-        self._goal = None if self.plan.aim is None else Goal(self.plan)
+        self._guide = guide_of(self.plan)
         self.mask, self.dtype, self.group = check_mask(mask), dtype, check_group(group)
         self._history = history_of(self.plan, self.mask, dtype, self.group)
         if self.plan.refine > 1:
@@ -245,11 +249,21 @@ class Run:
         self._history.tables, self._reported = [], None
         self.know(None, self._levels)
         self._record.corrects = False
-        if self._goal is not None:
-            seen = self._goal.seen
-            self._goal = None if plan.aim is None else Goal(plan, seen)
+        seen = self._guide.seen if isinstance(self._guide, Goal) else ()
+        self._guide = guide_of(plan, seen)
         if self._history.seen:
             self._history.open_cell()
+
+    @property
+    def adapts(self) -> bool:
+        """Whether it may go on with other anchors than its plan has."""
+        return self._guide is not None or self.learns
+
+    def stay(self) -> None:
+        """It keeps its anchors, however slowly its outputs move."""
+        if isinstance(self._guide, Pace):
+            self._guide, plan = None, replace(self.plan, slow=())
+            self.plan = self._asked = self._history.plan = self._record.plan = plan
 
     @property
     def learns(self) -> bool:
@@ -267,7 +281,7 @@ class Run:
         self._history.tables, self._reported = [], None
         self.know(*self._known)
         self._record.corrects = self.corrects
-        self._goal = None if plan.aim is None else Goal(plan)
+        self._guide = guide_of(plan)
 
     def follow(self, plan: Plan) -> None:
         """Other anchors from here on, on the same grid, with the same solver."""
@@ -284,8 +298,8 @@ class Run:
         self._history.forget()
         self._reserve.reset()
         self._recording = None
-        if self._goal is not None:
-            self._goal.sent = None
+        if self._guide is not None:
+            self._guide.sent = None
         self._fresh, self._done = True, False
         self._stage = -1
         self._regime: Hashable = None
@@ -325,9 +339,12 @@ class Run:
             if self._why is not None:
                 self._record.fall_back(0, self._why)
         stage = self.plan.grid.effective.get(n)
+        turned = regime is not None and self._regime is not None and regime != self._regime
+        if turned and isinstance(self._guide, Pace):
+            self._guide.forget()
         if stage is not None:
             self._steer(stage)
-        if regime is not None and self._regime is not None and regime != self._regime:
+        if turned:
             reason = f"the regime changed from {self._regime!r} to {regime!r}"
             self._record.fall_back(self._number(n), f"{reason}: a regime begins")
             self._history.begin_regime()
@@ -419,8 +436,8 @@ class Run:
             self._record.fall_back(stage, f"the cell before is not corrected: {self._history.left}")
         self._record.observed(stage, self._history, errors)
         self._measure(stage, leaves, x)
-        if self._goal is not None:
-            self._goal.observed(self._record, stage)
+        if isinstance(self._guide, Goal) or (self._guide and not transformed(*leaves)):
+            self._guide.observed(self._record, stage)
         self._stage, self._x_kind = stage, kinds(x)
         self._reserve.observed(self.plan, stage, errors, self._history.skipped(stage))
         if isinstance(self._history, RefinedHistory):
@@ -473,12 +490,12 @@ class Run:
 
     def _measure(self, stage: int, leaves: list[Tensor], x: Any) -> None:
         """Writes down how large the data is, which the estimate needs once."""
-        levels = self._levels
-        if x is None and self._goal is not None:
+        levels, held = self._levels, isinstance(self._guide, Goal)
+        if x is None and isinstance(self._guide, Goal):
             raise ValueError(
-                f"target_db={self._goal.aim.db:g} needs the state: run(n, evaluate, x)"
+                f"target_db={self._guide.aim.db:g} needs the state: run(n, evaluate, x)"
             )
-        due = self._goal is not None or stage == self.plan.anchors[-1]
+        due = held or stage == self.plan.anchors[-1]
         if x is None or not levels or self.plan.refine > 1 or not due:
             return
         try:
@@ -489,25 +506,28 @@ class Run:
             self._record.sizes[stage] = self._history.data_sizes(stage, leaves, states, levels)
 
     def _steer(self, stage: int | None = None) -> None:
-        """With an aim: goes on with the anchors that it asks for, once a stage is reached at which
-        the next can be; None: now. Waits for the device.
+        """Goes on with other anchors, where the guide asks for them, once a stage is reached at
+        which the next can be; None: now. Waits for the device.
         """
-        goal = self._goal
-        if goal is None or goal.sent is None or (stage is not None and stage < goal.due):
+        guide = self._guide
+        if guide is None or guide.sent is None or (stage is not None and stage < guide.due):
             return
-        plan = goal.decided()
+        plan = guide.decided()
         if plan is not None:
             self.follow(plan)
-        if goal.capped and not any(CAPPED in why for _, why in self._record.reasons):
-            self._record.fall_back(goal.seen[-1], f"{goal.aim}: {CAPPED}")
+        if not isinstance(guide, Goal):
+            return
+        if guide.capped and not any(CAPPED in why for _, why in self._record.reasons):
+            self._record.fall_back(guide.seen[-1], f"{guide.aim}: {CAPPED}")
 
     def _begin_plan(self) -> None:
-        """A new run begins with what was asked for; with an aim, with the first guess again."""
+        """A new run begins with what was asked for; with a guide, with the first guess again."""
         if self._teacher is not None and self.plan is not self._asked:
             self.use(self._asked)
-        if self._goal is not None:
-            self._goal.reset()
-            self.follow(self._goal.first)
+        if self._guide is not None:
+            self._guide.reset()
+            if self.plan is not self._guide.first:
+                self.follow(self._guide.first)
 
     def predict(self, n: int, x: Any = None) -> Any:
         """The predicted output of the skipped stage n at state x."""
@@ -584,8 +604,8 @@ class Run:
     def _restart(self, n: int, reason: str) -> None:
         self._record.fall_back(self._number(n), f"{reason}: the history restarts")
         self._history.forget()
-        if self._goal is not None:
-            self._goal.forget()
+        if self._guide is not None:
+            self._guide.forget()
         self._unflatten = self._structure = None
 
     def _fall_back(self, n: int, reason: str) -> bool:
@@ -596,6 +616,16 @@ class Run:
     def _number(self, n: int) -> int:
         """A stage's number in the report: the plan's, where it has one."""
         return self.plan.grid.effective.get(n, n)
+
+
+def guide_of(plan: Plan, seen: Sequence[int] = ()) -> Goal | Pace | None:
+    """What looks at a run of this plan, and may have it go on with other anchors.
+
+    seen   anchors that it has had already
+    """
+    if plan.aim is not None:
+        return Goal(plan, seen)
+    return Pace(plan) if plan.slow and plan.refine == 1 else None
 
 
 def check_refined(plan: Plan, solver: str | None) -> str:

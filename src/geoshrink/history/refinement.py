@@ -47,7 +47,8 @@ def refined_grid(grid: Grid, times: int) -> Grid:
 def refined_plan(plan: Plan) -> Plan:
     """The same run as a plan of the refined grid, which nothing refines any more."""
     anchors = tuple(a * plan.refine for a in plan.anchors)
-    return replace(plan, grid=refined_grid(plan.grid, plan.refine), anchors=anchors, refine=1)
+    grid = refined_grid(plan.grid, plan.refine)
+    return replace(plan, grid=grid, anchors=anchors, refine=1, slow=())
 
 
 class RefinedHistory:

@@ -193,10 +193,8 @@ class Loop:
         return not any(wanted) and not self.forced
 
     def keep_up(self, lead: Run, others: list[Run]) -> None:
-        """The first run may hold a quality, or be taught, and go on with other anchors: so do the
-        others.
-        """
-        for run in others if lead.plan.aim is not None or lead.learns else ():
+        """The first run may go on with other anchors: so do the others."""
+        for run in others if lead.adapts else ():
             if run.steps == lead.steps and run.plan.anchors != lead.plan.anchors:
                 anchors, rules = lead.plan.anchors, lead.plan.rules
                 correct = lead.plan.correct if run.plan.correct is not None else None
@@ -354,7 +352,7 @@ class Loop:
         """The first scheduler that steps decides the plan; the others follow its anchors."""
         if any(known == id(scheduler) for known, _ in self.runs):
             first = next(r for (known, _), r in self.runs.items() if known == id(scheduler))
-            return Run(replace(first.plan, aim=None))
+            return Run(replace(first.plan, aim=None, slow=()))
         order = max(1, getattr(scheduler, "order", 1))
         host = self.host() if self.counted else None
         grid, reason = self.seam.reader.grid_of(scheduler, host, order, timestep)
@@ -365,6 +363,8 @@ class Loop:
         known = self.seam.variables(host) if host is not None else {}
         self.facts = facts_of(self.host(), scheduler, self.denoisers, grid.given, known)
         self.plan, note = plan_of(grid, self.seam.options, reason, scheduler, blocks, self.facts)
+        if order > 1:  # what is seen at a stage is two outputs
+            self.plan = replace(self.plan, slow=())
         self.refused = note is not None
         if note is None and self.seam.here.teaching:
             self.plan, note = Plan.of(grid), "the call has a loop that teaches: all of it is exact"
@@ -419,8 +419,11 @@ class Loop:
             self.force(wrong)
         if self.plan.exact or self.forced:
             return Plan.of(grid)
+        if grid.tracks != self.plan.grid.tracks:  # several σ-grids keep their anchors (pace.py)
+            self.plan = replace(self.plan, slow=())
+            next(iter(self.runs.values())).stay()
         try:
-            return replace(self.plan, grid=grid, aim=None)
+            return replace(self.plan, grid=grid, aim=None, slow=())
         except ValueError as error:
             self.force(warn(error))
             return Plan.of(grid)
@@ -447,9 +450,14 @@ class Loop:
             self.seam.warned = tell(*told, self.seam.warned)
 
     def planned(self) -> Plan | None:
-        """The plan of its runs; where they learn, what they were taught."""
+        """The plan of its runs; where they learn, what they were taught; where outputs moved slowly
+        at first, with the anchors that were then taken.
+        """
         lead = next(iter(self.runs.values()), None)
-        return lead.plan if lead is not None and lead.learns else self.plan
+        if lead is None or self.plan is None:
+            return self.plan
+        followed = bool(self.plan.slow) and lead.plan.anchors == self.plan.slow
+        return lead.plan if lead.learns or followed else self.plan
 
     def note(self, reason: str) -> None:
         self.notes.append((self.stage, reason))

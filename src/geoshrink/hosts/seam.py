@@ -22,6 +22,7 @@ from torch import nn
 
 from ..blocks import Blocks
 from ..grid import Grid
+from ..pace import SAID
 from ..plan import Plan
 from ..purpose import Purpose
 from ..report import Report
@@ -189,7 +190,7 @@ class Seam:
         plan, facts = self.latest
         if plan is None or plan.purpose or facts is None:
             return plan
-        measured = plan.mesh.startswith(MEASURED)
+        measured = plan.mesh.startswith(MEASURED) or SAID in plan.mesh
         return replace(plan, purpose=facts if measured else facts.of_grid())
 
     @property

@@ -2,7 +2,8 @@
 
 Two beliefs about how errors grow (growth.py) are weighed, each in units of what its own best
 anchors cost. One picture is one draw: the default is left only for anchors that promise more than
-MARGIN/√pictures decibels, both as errors grow on our models and if they stay as they are.
+MARGIN/√pictures decibels, both as errors grow on our models and if they stay as they are. What is
+left are its first anchors; where it stays, it may still go on with others (pace.py).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def plan_from(learned: Learned, default: Plan, spaces: Sequence[str], solver: st
         if possible(space, default, solver):
             tables = own if space == default.space else tables_of(learned, default, space)
             anchors = cheapest(tables, default.budget, beliefs)
-            found.append((replace(default, anchors=anchors, space=space), tables))
+            found.append((replace(default, anchors=anchors, slow=(), space=space), tables))
     plan, tables = min(found, key=lambda f: sum(decibels(f[0], f[1], g) for g in beliefs))
     gain = min(decibels(default, own, g) - decibels(plan, tables, g) for g in judges)
     words = in_words(learned)

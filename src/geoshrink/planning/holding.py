@@ -44,7 +44,7 @@ def held_plan(
     if not rungs or plan is None:
         raise ValueError(NO_RUNS)
     aim = replace(aim, usual=name == DEFAULT, rungs=tuple(rungs))
-    return replace(plan, mesh=f"{plan.mesh}, from a profile", aim=aim)
+    return replace(plan, mesh=f"{plan.mesh}, from a profile", aim=aim, slow=())
 
 
 def steady(planner: Planner, name: str, budget: int) -> str:

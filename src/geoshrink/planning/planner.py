@@ -68,8 +68,9 @@ RECIPES: dict[str, Recipe] = {
 DEFAULT, DIRECT, PUBLISHED, SIGMA = "default", "direct", "published", "σ-geometric"
 AUTO, CORRECTED, CAUTIOUS, MESH = "auto", "corrected", "cautious", "corrected mesh"
 FEW = "corrected mesh, caution ½"
-#: The default is whatever Plan.of makes; the others stay what they are if that changes. Give a new
-#: default a name of its own here, too: trials in files are known by their names.
+#: The default is whatever Plan.of makes, with its first anchors (pace.py); the others stay what
+#: they are if that changes. Give a new default a name of its own here, too: trials in files are
+#: known by their names.
 MESHES: dict[str, dict[str, Any]] = {
     DEFAULT: {},
     PUBLISHED: dict(METHODS["paper"], correct=False),
@@ -101,7 +102,7 @@ def baseline(name: str, grid: Grid, budget: int, refine: int = 1) -> Plan | None
         return Plan.of(grid, budget, target=FLOW, refine=refine)
     if options.get("correct") and not correctable(grid):
         return None
-    return Plan.of(grid, budget, refine=refine, **options)
+    return replace(Plan.of(grid, budget, refine=refine, **options), slow=())
 
 
 def correctable(grid: Grid) -> bool:
