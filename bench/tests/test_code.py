@@ -4,9 +4,11 @@ told and done.
 
 from __future__ import annotations
 
+import ast
 import csv
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,6 +102,19 @@ def test_a_definition_needs_what_it_names_and_what_acts_by_itself():
     assert syntax.imports_of(syntax.Module("p", text).part("A")) == ["p.a", "p.a.one"]
     kept = syntax.imports_of(syntax.Module("p", text).part("B"))
     assert {"p.b", "p.b.two"} <= set(kept)
+
+
+def test_an_empty_text_at_the_end_of_a_format_is_no_change():
+    """Python 3.12 and later write one into f"{x:{y}}"."""
+    tree: Any = ast.parse('f"{x:>{y}}"').body[0]
+    before = syntax.written(tree)
+    spec = tree.value.values[0].format_spec
+    spec.values = [v for v in spec.values if getattr(v, "value", None) != ""]
+    short = syntax.written(tree)
+    spec.values.append(ast.Constant(""))
+    assert before == short == syntax.written(tree) and "'>'" in short
+    assert syntax.written(ast.parse('f"{x:{z}}"').body[0]) not in short
+
 
 
 # -- what a module reaches

@@ -137,6 +137,9 @@ def written(node: Any) -> str:
     >>> written(ast.parse("f(1)  # once").body[0])
     'Expr(value=Call(func=Name(id=f),args=[Constant(value=1)]))'
     """
+    if isinstance(node, ast.JoinedStr):  # from 3.12 on f"{x:{y}}" has an empty text at its end
+        parts = [each for each in node.values if getattr(each, "value", None) != ""]
+        return f"JoinedStr({f'values={written(parts)}' if parts else ''})"
     if isinstance(node, ast.Constant):
         return f"Constant(value={node.value!r})"
     if isinstance(node, ast.AST):
