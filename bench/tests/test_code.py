@@ -116,7 +116,6 @@ def test_an_empty_text_at_the_end_of_a_format_is_no_change():
     assert syntax.written(ast.parse('f"{x:{z}}"').body[0]) not in short
 
 
-
 # -- what a module reaches
 
 
