@@ -124,6 +124,30 @@ def test_200_prompts_survive_the_loss_of_workers_nodes_and_drivers(cluster: Node
     assert max(used, later) < 100_000 and later <= used + 10_000  # bytes of Ray's object stores
 
 
+def test_two_processes_make_what_one_makes_and_survive_deaths(tmp_path: Path):
+    prompts = [*(f"cat {i}; sleep 0.05" for i in range(20)), "fish; die once"]
+    here = put_toy(tmp_path / "here")
+    put_prompts(here, prompts)
+    status, said = batch(here, "--workers", 2).end()
+    assert status == 0 and "21 made, 0 kept from before" in said, said
+    assert said.count("a worker was lost") == 1
+    assert len({pid for _, pid, _ in calls(here)}) >= 2
+    assert files(here / "out") == files(alone(tmp_path / "alone", prompts))
+
+
+def test_interrupted_processes_end_what_they_have_begun(tmp_path: Path):
+    put_prompts(put_toy(tmp_path), [f"cat {i}; sleep 0.3" for i in range(40)])
+    driver = batch(tmp_path, "--workers", 2)
+    until(lambda: len(stamps(tmp_path / "out")) >= 3 if (tmp_path / "out").is_dir() else False)
+    for process in {driver.pid, *(pid for _, pid, _ in calls(tmp_path))}:  # as a terminal does
+        os.kill(process, signal.SIGINT)
+    status, said = driver.end()
+    made = len(stamps(tmp_path / "out"))
+    assert status and 3 <= made < 40, said
+    check_whole(tmp_path / "out")
+    assert len(calls(tmp_path)) == made  # what was begun was ended, and nothing after it begun
+
+
 def test_a_prompt_that_kills_its_worker_is_given_up(cluster: Nodes, tmp_path: Path):
     prompts = [*(f"cat {i}" for i in range(5)), "dog; die always", "fish; die once"]
     put_prompts(put_toy(tmp_path), prompts)

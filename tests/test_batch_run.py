@@ -348,7 +348,7 @@ def test_the_command_says_what_it_did(here: Path, capsys: pytest.CaptureFixture[
         ([], "give one of budget, speedup, target_db and plan, got none"),
         (["--budget", "5", "--kwargs", "{"], "--kwargs is not JSON"),
         (["--budget", "5", "--dtype", "fp8"], "unknown dtype 'fp8'"),
-        (["--budget", "5", "--workers", "2"], "--workers 2 is for a cluster: give --ray, too"),
+        (["--budget", "5", "--workers", "0"], "workers must be at least 1, got 0"),
         (["--budget", "5", "--gpus-per-worker", "1"], "--gpus-per-worker 1.0 is for a cluster"),
         (
             ["--budget", "5", "--ray", "local", "--workers", "0"],

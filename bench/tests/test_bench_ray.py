@@ -100,6 +100,13 @@ def test_a_suite_survives_a_lost_worker_and_is_that_of_one_process(
     assert stamps(out) == made
 
 
+def test_a_suite_by_two_processes_is_that_of_one(one: Path, tmp_path: Path):
+    status, said = suite(tmp_path, "--workers", 2).end(300)
+    out = tmp_path / "cells"
+    assert status == 0 and "6 cells run, 0 kept from before" in said, said
+    assert cells(out) == cells(one) and references(out) == references(one)
+
+
 def test_a_reference_is_made_by_one_worker(cluster: Nodes, one: Path, tmp_path: Path):
     """While it is made, the other one waits: no cell is there before both references."""
     going = suite(tmp_path, "--ray", cluster.address, env=cluster.env)

@@ -47,7 +47,8 @@ def run(
     change    keys of the suite to change, such as {"seeds": 1, "prompts": {"count": 8}}
     shard     "2/8": the second of eight parts of the cells, in the same folder
     summary   a file that gets the tables, too
-    engine    where the cells run: in this process, or batch.OnRay(…), with the folder shared
+    engine    where the cells run: in this process, batch.OnProcesses(workers), or batch.OnRay(…)
+              with the folder shared
     stale     also makes anew what other code than today's made (code.py)
     options   of the suite's lab: cases.zoo.Zoo or cases.checkpoint.Checkpoint
 

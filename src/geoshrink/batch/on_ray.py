@@ -98,13 +98,14 @@ class Actors:
     """Those of one engine, and the jobs that are left."""
 
     def __init__(
-        self, engine: OnRay, ray: Any, make: Callable[[], Worker], stopped: Callable[[], bool]
+        self, engine: Any, ray: Any, make: Callable[[], Worker], stopped: Callable[[], bool]
     ):
         self.engine, self.ray, self.make, self.stopped = engine, ray, make, stopped
         self.left: deque[Job] = deque()
         self.open: set[str] = set()  # keys of jobs that have not ended
         self.hands: dict[Any, Hand] = {}  # by what is awaited of each
         self.idle: list[Hand] = []
+        self.hired: list[Any] = []  # actors that are alive
         self.tries: Counter[str] = Counter()
         self.plain = True  # no job waits for another
         self.starts, self.proved = 0, False  # workers that died at once; whether one ever did not
@@ -138,9 +139,9 @@ class Actors:
             self.hire()
 
     def close(self) -> None:
-        for hand in (*self.hands.values(), *self.idle):
-            self.ray.kill(hand.actor)
-        self.hands, self.idle = {}, []
+        for actor in self.hired:  # one of them may be in no hand: what it said ended the work
+            self.ray.kill(actor)
+        self.hands, self.idle, self.hired = {}, [], []
 
     def working(self) -> int:
         return sum(hand.job is not None for hand in self.hands.values())
@@ -186,6 +187,7 @@ class Actors:
     def lost(self, hand: Hand, job: Job | None, words: str) -> Iterator[Failed]:
         """Its actor is gone: the job goes to another, the actor is replaced by hire()."""
         logger.warning("geoshrink: a worker was lost (%s)", words)
+        self.hired.remove(hand.actor)
         if not hand.ready and not self.proved:
             self.starts += 1
             if self.starts >= STARTS:
@@ -210,6 +212,7 @@ class Actors:
         wanted = min(self.room(), len(self.left) + self.working())
         for _ in range(wanted - len(self.hands) - len(self.idle)):
             actor = self.remote().remote(self.make, self.threads())
+            self.hired.append(actor)
             self.hands[actor.ready.remote()] = Hand(actor)
 
     def give(self, hand: Hand) -> None:
@@ -251,11 +254,12 @@ class Actors:
         return self.seconds * self.gpus()
 
     def gpus(self) -> float:
-        if self.share is None:
-            own = self.engine.gpus
-            any_ = bool(self.ray.cluster_resources().get("GPU", 0))
-            self.share = float(any_) if own is None else own
-        return self.share
+        if self.share is not None:
+            return self.share
+        own: float | None = self.engine.gpus
+        any_ = bool(self.ray.cluster_resources().get("GPU", 0))
+        self.share = share = float(any_) if own is None else own
+        return share
 
     def needs(self) -> dict[str, float]:
         """An actor on a GPU holds no CPU: helpers would starve."""

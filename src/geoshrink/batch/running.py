@@ -84,7 +84,7 @@ def run(
     out        a folder, or an fsspec address; a sample and its row are named by the hash of all
                that decides them, so that a second start makes what is missing, and tries what
                failed again
-    engine     where: in this process, or batch.OnRay(…)
+    engine     where: in this process, batch.OnProcesses(workers) or batch.OnRay(…)
     seed       of the first prompt that has none; each other gets the next
     settings   steps, guidance, height, width, frames, dtype, device, kwargs, as in compare; without
                steps those that a plan is for, or 50

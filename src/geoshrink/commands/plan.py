@@ -68,7 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pipeline.add_argument("--dtype", help="bf16, fp16 or fp32; default: bf16 on a GPU")
     pipeline.add_argument("--kwargs", help="more arguments of the call, as JSON")
     parser.add_argument(
-        "--batch", type=int, help="samples of a zoo model in one batch; default: all, with --ray 4"
+        "--batch",
+        type=int,
+        help="samples of a zoo model in one batch; default: all, with --workers or --ray 4",
     )
     add_ray(parser)
 
@@ -119,6 +121,7 @@ def of_model(entry: EntryPoint, args: argparse.Namespace) -> Profile:
     """A profile of a model that comes with a distribution, by the group geoshrink.models."""
     if args.samples is not None and args.samples < 1:
         raise ValueError(f"--samples must be at least 1, got {args.samples}")
+    engine = engine_of(args)
     return entry.load()(entry.name, args.device or "cpu").profile(
         args.budget,
         samples=args.samples,
@@ -127,8 +130,8 @@ def of_model(entry: EntryPoint, args: argparse.Namespace) -> Profile:
         guidance=args.guidance,
         target=args.target,
         file=args.out,
-        batch=args.batch or (4 if args.ray else None),
-        engine=engine_of(args),
+        batch=args.batch or (None if engine is None else 4),
+        engine=engine,
     )
 
 
