@@ -141,10 +141,15 @@ def losses(found: Sequence[Contest]) -> list[str]:
     for gap, c in worse:
         names = ("slow", "corrected") if c.moved < SLOW else ("corrected", "slow")
         lines.append(f"- {c}: {names[0]} was taken (moved {c.moved:.3f}), {names[1]} is {-gap:.1f}")
-    behind = [c for c in found if c.default() < c.direct - 0.3]
-    lines += ["", f"More than 0.3 dB behind direct in {len(behind)} of them:"]
-    lines += [f"- {c}: {c.default():.1f} dB against {c.direct:.1f}" for c in behind]
     return lines
+
+
+def behind(found: Sequence[Contest]) -> list[str]:
+    lost = [c for c in found if c.default() < c.direct - 0.3]
+    return [
+        f"The default is more than 0.3 dB behind direct in {len(lost)} of {len(found)} contests:",
+        *(f"- {c}: {c.default():.1f} dB against {c.direct:.1f}" for c in lost),
+    ]
 
 
 def verdicts(found: Sequence[Contest]) -> list[str]:
@@ -248,7 +253,11 @@ def report(cells: Sequence[dict[str, Any]], args: Any, asked: int) -> str:
         "",
         f"The threshold is {SLOW:g}; the best on all of these is {best_threshold(found):.2f}.",
         "",
-        "## Losses first",
+        "## Behind direct",
+        "",
+        *behind(found),
+        "",
+        "## Behind the other anchors",
         "",
         *losses(found),
         "",

@@ -1,6 +1,6 @@
 """benchmarks/cells.tar.xz from folders of cells, the same bytes for the same cells.
 
-    python benchmarks/pack_cells.py cells/rivals cells/first cells/foreign
+    python benchmarks/pack_cells.py cells/rivals cells/first cells/foreign cells/speed
 
 What is asked of a folder, its cells and why others failed are packed, without the paths of the
 machine that made them: of a traceback its last line, which says why, is kept.

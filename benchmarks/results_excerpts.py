@@ -81,12 +81,12 @@ def row_of(cells: Sequence[str]) -> str:
 
 
 def others() -> str:
-    """The default on models of others, against direct."""
-    heading, first = "Against direct and the default before", "models of others, against direct"
-    told = rows("default.md", heading, first, ("paper", "uncorrected", "geoshrink"))
-    lost = bullets("default.md", "Losses first")
-    words = "What was asked of the default, on these models and on ours, and missed:"
-    return f"{told}\n\n{words}\n\n{lost}\n\n{source('default.md')}"
+    """The default on models of others and on ours, against direct."""
+    names = ("corrected", "slow", "default")
+    labels = tuple(f"{w}: {name}" for w in ("models of others", "our models") for name in names)
+    told = rows("pace.md", "Against direct", "against direct", labels)
+    lost = section("pace.md", "Behind direct")
+    return f"{told}\n\n{lost}\n\n{source('pace.md')}"
 
 
 def learned() -> str:
