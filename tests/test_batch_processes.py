@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,8 @@ import pytest
 import torch
 
 import hands
-from geoshrink.batch import Done, Failed, Job, OnProcesses, drive
+from geoshrink.batch import Done, Failed, Job, OnProcesses, drive, on_processes
 from geoshrink.batch.jobs import Fatal
-from geoshrink.batch.on_processes import VISIBLE, visible
 
 TWO = OnProcesses(2, threads=1)
 
@@ -89,16 +89,36 @@ def test_what_cannot_be_sent_or_is_nobody_is_refused():
     assert OnProcesses(10**6).threads == 1 and TWO.threads == 1
 
 
-@pytest.mark.parametrize("own, wanted", [("", ["0", "1", "0"]), ("3,5", ["3", "5", "3"])])
-def test_gpus_are_dealt_out(monkeypatch: pytest.MonkeyPatch, own: str, wanted: list[str]):
+@dataclass
+class Stood:
+    """In the place of a process."""
+
+    kind: type
+    given: tuple[Any, ...]
+    gpu: str | None
+    alive: bool = True
+
+    def is_alive(self) -> bool:
+        return self.alive
+
+
+@pytest.mark.parametrize("own, names", [("", ["0", "1"]), ("3,5", ["3", "5"])])
+def test_gpus_are_dealt_out(monkeypatch: pytest.MonkeyPatch, own: str, names: list[str]):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setenv(VISIBLE, own)
-    assert [visible(i) for i in range(3)] == wanted
+    monkeypatch.setattr(on_processes, "Process", Stood)
+    monkeypatch.setenv(on_processes.VISIBLE, own)
+    hired = on_processes.Processes()
+    found: list[Any] = [hired.start(str) for _ in range(3)]
+    assert [each.gpu for each in found] == [names[0], names[1], names[0]]
+    found[1].alive = False
+    assert [hired.start(str).gpu for _ in range(2)] == [names[1], names[1]]
     assert OnProcesses(4).gpus == 0.5 and OnProcesses(1).gpus == 1.0
 
 
 def test_without_a_gpu_none_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert visible(0) is None and OnProcesses(4).gpus == 0
+    monkeypatch.setattr(on_processes, "Process", Stood)
+    started: Any = on_processes.Processes().start(str)
+    assert started.gpu is None and OnProcesses(4).gpus == 0

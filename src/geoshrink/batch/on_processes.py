@@ -12,6 +12,7 @@ import pickle
 import signal
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ class Processes:
     exceptions = SimpleNamespace(RayActorError=Died, RayTaskError=Raised)
 
     def __init__(self) -> None:
-        self.started = 0
+        self.alive: list[Process] = []
 
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
@@ -98,8 +99,11 @@ class Processes:
         return lambda kind: SimpleNamespace(remote=partial(self.start, kind))
 
     def start(self, kind: type, *given: Any) -> Process:
-        self.started += 1
-        return Process(kind, given, visible(self.started - 1))
+        """On the GPU that the fewest are on."""
+        self.alive = [process for process in self.alive if process.is_alive()]
+        busy = Counter(process.gpu for process in self.alive)
+        self.alive.append(Process(kind, given, min(gpus(), key=busy.__getitem__, default=None)))
+        return self.alive[-1]
 
     def wait(
         self, asked: list[Asked], num_returns: int = 1, timeout: float = 0.0
@@ -161,17 +165,21 @@ class Process:
             return Died(f"a worker's process ended with code {self.process.exitcode}")
         return said if good else Raised(*said)
 
+    def is_alive(self) -> bool:
+        return self.process.is_alive()
+
     def end(self) -> None:
         self.process.kill()
         self.process.join()
         self.pipe.close()
 
 
-def visible(number: int) -> str | None:
-    """The GPU of the process with this number, as CUDA names it; None without any."""
+def gpus() -> list[str]:
+    """Those of this machine that may be used, as CUDA names them."""
+    if not torch.cuda.is_available():
+        return []
     own = os.environ.get(VISIBLE)
-    names = own.split(",") if own else [*map(str, range(torch.cuda.device_count()))]
-    return names[number % len(names)] if names and torch.cuda.is_available() else None
+    return own.split(",") if own else [*map(str, range(torch.cuda.device_count()))]
 
 
 def serve(pipe: Any, gpu: str | None) -> None:
