@@ -295,12 +295,14 @@ def in_all(results: Results) -> str:
     behind, every = map(contests_of, lost(results))
     own = [c for c in results.cells if c.label in methods.FORMS and c.status == DONE]
     today = sum(not cell.stale for cell in own)
-    missing = sum(cell.status != DONE for cell in results.cells)
+    failed = sum(cell.status == FAILED for cell in results.cells)
+    missing = sum(cell.status != DONE for cell in results.cells) - failed
+    made = f"{today or 'none'} {'is' if today == 1 else 'are'} by today's code"
     return (
         f"Over all {size(results)}, the default is ahead of direct in {wins} of {count} contests, "
         f"and behind some rival in {len(behind)} of the {len(every)} that one has run. "
-        f"{alone(results)}{missing:,} of {len(results.cells):,} cells have not run, and of our own "
-        f"{len(own)} that have, {today or 'none'} {'is' if today == 1 else 'are'} by today's code."
+        f"{alone(results)}{missing:,} of {len(results.cells):,} cells have not run, {failed} could "
+        f"not; of our own {len(own)} that have run, {made}."
     )
 
 

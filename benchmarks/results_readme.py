@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import results_methods as methods
@@ -30,16 +31,27 @@ def plain(label: str) -> str:
 
 def others(results: Results) -> str:
     """Leads over direct on models of others, and how often a form is behind the best rival."""
-    rows, rivals = [], 0
+    rows, rivals = [], []
     for row in methods.rows(results, BUDGETS):
         form = row[0] in methods.FORMS
-        rivals += not form
-        if form or rivals <= SHOWN or row[0] in ALSO:
+        rivals += [] if form else [row[0]]
+        if form or len(rivals) <= SHOWN or row[0] in ALSO:
             name = plain(row[0])
             rows.append([f"**{name}**" if name in methods.FORMS[1:] else name, *row[1:3], *row[4:]])
     heading = ("", "contests", "needs", *(f"{budget} calls" for budget in BUDGETS))
     told = f"{len(rows)} of {len(methods.ranked(results))} methods. "
-    return f"{piped(heading, rows)}\n\n{told}{methods.against_the_best(results)}"
+    told += f"{methods.against_the_best(results)}{not_run(results, rivals[:SHOWN])}"
+    return f"{piped(heading, rows)}\n\n{told}"
+
+
+def not_run(results: Results, rivals: Sequence[str]) -> str:
+    """In a sentence: on which models the rivals that are shown have not run in any contest."""
+    ran: dict[str, set[str]] = {}
+    for each in methods.contests(results.settings, "full"):
+        ran.setdefault(each.setting.spec["model"], set()).update(each.means())
+    lacking = {model: [r for r in rivals if r not in labels] for model, labels in ran.items()}
+    told = [f"{model}: {', '.join(map(plain, names))}" for model, names in lacking.items() if names]
+    return f" Not run on {'; on '.join(told)}." if told else ""
 
 
 def ours(results: Results) -> str:
