@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import warnings
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -16,9 +17,11 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from geoshrink import Correction, Grid, Plan, Run, sample
+from geoshrink import Correction, Grid, Plan, Run, pace, sample
+from geoshrink.history import correction
 from geoshrink.meshes.slow import LAST, slow_anchors
 from geoshrink.pace import SLOW, Pace, movement
+from geoshrink.planning import planner
 from toy import shifted
 
 STEPS, BUDGET = 50, 10
@@ -342,7 +345,152 @@ def test_without_a_correction_the_anchors_stay():
 
 
 def test_empty_batches_and_meta_tensors_keep_the_anchors():
-    pace, run = Pace(PLAN), Run(SIGMAS, BUDGET, solver="euler")
+    guide, run = Pace(PLAN), Run(SIGMAS, BUDGET, solver="euler")
     assert sample(still, noise()[:0], SIGMAS, BUDGET).shape == (0, 8)
     assert looped(run, still, noise().to("meta")).is_meta
-    assert pace.decided() is None
+    assert guide.decided() is None
+
+
+# --- what mutants and an attacker showed --------------------------------------------------------
+
+
+def test_other_anchors_that_begin_sooner_are_taken():
+    few = Plan.of(SIGMAS, 5)
+    sooner = replace(few, slow=(*few.anchors[:2], few.anchors[2] - 2, *few.anchors[3:]))
+    run = Run(sooner, solver="euler")
+    looped(run, Line(0.02, few), noise())
+    assert run.report.queried == sooner.slow and run.report.evaluations == 5
+
+
+def test_an_output_that_nobody_asked_for_keeps_the_anchors():
+    few, x = Plan.of(SIGMAS, 4), noise()
+    run, velocity = Run(few, solver="euler"), Line(0.02, few)
+    for n in range(STEPS):
+        given = run.queries(n, x) or n == 5
+        out = run.observe(n, velocity(x, SIGMAS[n]), x) if given else run.predict(n, x)
+        x = x + (SIGMAS[n + 1] - SIGMAS[n]) * out
+    assert run.report.queried == few.anchors and run.report.extra == (5,)
+
+
+def test_the_gain_is_that_of_the_second_anchor():
+    few = Plan.of(SIGMAS, 4)
+    run = Run(few, solver="euler")
+    looped(run, Line(0.02, few), noise(), range(few.anchors[1] + 1))
+    assert isinstance(run._guide, Pace)
+    assert run._guide.gain == pytest.approx(SIGMAS[few.anchors[1]])
+
+
+def test_the_mean_of_the_batch_decides():
+    class Apart(Line):
+        def __call__(self, x: Tensor, sigma: Any) -> Tensor:
+            rates = zip((0.01, 0.01, 0.4), x.split(1))
+            return torch.cat([Line(rate)(part, sigma) for rate, part in rates])
+
+    assert queried(Apart(0.0)) == OTHER.anchors
+
+
+def test_the_threshold_is_sharp():
+    assert [queried(Line(r)) for r in (0.185, 0.205)] == [OTHER.anchors, FIXED.anchors]
+
+
+def test_levels_that_cannot_be_told_apart_say_nothing():
+    grid = Grid.of([10.0**i for i in range(40, -11, -1)], prediction="sample", alphas="ve")
+    made = replace(Plan.of(grid, BUDGET), slow=(), anchors=(0, 1, *range(10, 18)))
+    assert math.isnan(movement(made, [0.1], 1.0))
+
+
+@pytest.mark.parametrize("start", [333, 517, 801])
+def test_regimes_of_long_grids(start):
+    plan = Plan.of([1 - i / 1000 for i in range(1001)], 10, regimes=(start,))
+    assert plan.slow and start in plan.slow
+
+
+def test_a_run_that_is_told_to_stays():
+    run, x = Run(SIGMAS, BUDGET, solver="euler"), noise()
+    run(0, partial(still, x, 1.0), x)
+    run.stay()
+    assert run.plan.slow == () and "slowly" not in run.report.plan
+    looped(run, still, x, range(1, STEPS))
+    assert run.report.queried == FIXED.anchors
+    looped(run, still, x)
+    assert run.report.queried == FIXED.anchors
+
+
+def test_heun_takes_a_plan_whose_other_anchors_end_at_the_last_stage():
+    plan = Plan.of([1 - i / 20 for i in range(21)], 8)
+    plan = replace(plan, slow=(*plan.slow[:-1], 19))
+    assert sample(still, noise(), plan=plan, solver="heun").isfinite().all()
+
+
+def test_what_was_sent_is_let_go():
+    run = Run(SIGMAS, BUDGET, solver="euler")
+    looped(run, still, noise(), range(2))
+    assert run._guide is not None and run._guide.sent is not None
+    run.reset()
+    assert run._guide.sent is None
+
+
+def test_other_anchors_need_three_and_no_aim():
+    with pytest.raises(ValueError, match="more than two"):
+        replace(Plan.of(SIGMAS, anchors=[0, 25]), slow=(0, 25))
+    aimed = Plan.of(SIGMAS, target_db=30)
+    with pytest.raises(ValueError, match="without an aim"):
+        replace(aimed, slow=(*aimed.anchors[:-1], aimed.anchors[-1] + 1))
+
+
+def test_another_mesh_has_no_others():
+    assert Plan.of(SIGMAS, BUDGET, rule="hold", correct=True).slow == ()
+    assert len(slow_anchors(PLAN.grid, (0, 1, 5))) == 3
+
+
+def test_recipes_have_the_first_anchors_alone():
+    for name in planner.MESHES:
+        plan = planner.baseline(name, PLAN.grid, BUDGET)
+        assert plan is None or plan.slow == ()
+
+
+@pytest.mark.parametrize("captured", [True, False])
+def test_a_stream_that_is_captured_has_no_numbers(monkeypatch, captured):
+    class Far:
+        is_meta, is_cuda = False, True
+        numel = staticmethod(lambda: 3)
+
+    there: Any = [Far()]
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: captured)
+    assert pace.readable(there) is not captured
+
+
+def test_a_shape_that_changes_where_it_is_decided_keeps_the_anchors():
+    run, x = Run(SIGMAS, BUDGET, solver="euler"), noise()
+    assert PLAN.anchors[2] == 2
+    for n in range(STEPS):
+        x = x[:2] if n == 2 else x
+        v = run(n, partial(still, x, SIGMAS[n]), x)
+        x = x + (SIGMAS[n + 1] - SIGMAS[n]) * v
+    assert run.report.queried == FIXED.anchors and run.report.evaluations == BUDGET
+
+
+def test_a_reserve_counts_the_cells_of_the_plan():
+    run = Run(PLAN, solver="euler", reserve=3)
+    looped(run, still, noise())
+    assert run.plan.slow == () and run.report.queried == FIXED.anchors
+
+
+def test_a_traced_graph_keeps_the_anchors():
+    x = noise().float()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain: Any = lambda x: sample(still, x, SIGMAS, BUDGET)  # noqa: E731
+        traced: Any = torch.jit.trace(plain, x, check_trace=False)
+    assert torch.allclose(traced(x), sample(still, x, plan=FIXED), atol=1e-6)
+
+
+def test_the_tables_of_the_first_anchors_are_there_for_a_capture(monkeypatch):
+    """A run that is captured keeps the first anchors, and must not upload anything."""
+    kept = []
+    monkeypatch.setattr(
+        correction.Corrector, "keep_table", lambda self, *of: kept.append(self.plan)
+    )
+    queried()
+    queried(Line(1.0))
+    assert [plan.anchors for plan in kept] == [PLAN.anchors]

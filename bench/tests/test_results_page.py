@@ -132,7 +132,7 @@ def test_a_contest_without_a_rival_is_not_won(maker, folder):
     assert "geoshrink in 1 of 1, by 1.5 dB" in maker.methods.against_the_best(found.ours)
     told = maker.in_all(found.ours)
     assert "ahead of direct in 2 of 2 contests, and behind some rival in 1 of the 1" in told
-    assert "2 of 10 cells have not run, 0 could not; of our own 4 that have run, none are by" in told
+    assert "2 of 10 cells have not run, 0 could not; of our own 4 that have run, none are" in told
 
 
 def test_a_loss_counts_where_no_rival_has_run(maker, folder):

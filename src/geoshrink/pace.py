@@ -2,10 +2,10 @@
 
 At the second anchor, k, the first output was held so far, so the self-check says how far it has
 moved, and with it what it says about the data: x̂₀ = a·x + b·output changes by |b|·‖v_k − v_0‖, in
-units of ‖v_k‖. On our models that is 0.3 or more per unit of the auto mesh's y, in which they are
+units of ‖v_k‖. On our models that is 0.31 or more per unit of the auto mesh's y, in which they are
 equally curved; where it is less, they are not, and the plan's other anchors take over. They are as
 many. It is read from the device once in a run, and decided for the whole batch. With several
-σ-grids it tells nothing: our model of sight and sound is slow by this measure, and would lose.
+σ-grids it is not clear what it is, and our only such model would lose.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def readable(errors: Sequence[Tensor]) -> bool:
     """Whether there are numbers to be read, and by this process alone: several that work on one
     sample must query at the same stages, and may see numbers that differ in their last digit.
     """
-    if any(t.is_meta or not t.numel() for t in errors):
+    traced = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    if traced or any(t.is_meta or not t.numel() for t in errors):
         return False
     if any(t.is_cuda for t in errors) and torch.cuda.is_current_stream_capturing():
         return False

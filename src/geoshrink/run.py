@@ -152,8 +152,9 @@ class Run:
                 f"reserve={reserve} and target_db={self.plan.aim.db:g} both decide on further "
                 "queries: give one of them"
             )
-        if solver is not None and SOLVERS[solver].evaluations > 1:
-            self.plan = replace(self.plan, slow=())  # what is seen at a stage is two outputs
+        twice = solver is not None and SOLVERS[solver].evaluations > 1
+        if reserve or twice:  # it counts cells of this plan; what is seen at a stage is two outputs
+            self.plan = replace(self.plan, slow=())
         self._asked, self._recording = self.plan, None
         self._guide = guide_of(self.plan)
         self.mask, self.dtype, self.group = check_mask(mask), dtype, check_group(group)
@@ -340,7 +341,8 @@ class Run:
                 self._record.fall_back(0, self._why)
         stage = self.plan.grid.effective.get(n)
         turned = regime is not None and self._regime is not None and regime != self._regime
-        if turned and isinstance(self._guide, Pace):
+        changed = x is not None and self._x_kind not in (None, kinds(x))
+        if (turned or (changed and stage is not None)) and isinstance(self._guide, Pace):
             self._guide.forget()
         if stage is not None:
             self._steer(stage)
@@ -514,6 +516,7 @@ class Run:
             return
         plan = guide.decided()
         if plan is not None:
+            self._history.keep_tables()
             self.follow(plan)
         if not isinstance(guide, Goal):
             return

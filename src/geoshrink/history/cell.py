@@ -151,6 +151,13 @@ class History:
         omega = [None] * len(self.slots) if hold else self.omega_at(stage)
         return [slot.predict(stage, w, s) for slot, w, s in zip(self.slots, omega, states)]
 
+    def keep_tables(self) -> None:
+        """Uploads what the plan would need, before another one takes over."""
+        if self.corrector is not None:
+            for i, slot in enumerate(self.slots):
+                if slot.kind is not None:
+                    self.corrector.keep_table(i, slot.kind[2])
+
     def omega_at(self, stage: int) -> Coefficients:
         if stage not in self.cell:
             return [None] * len(self.slots)

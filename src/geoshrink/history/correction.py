@@ -120,6 +120,12 @@ class Corrector:
         """The same for other anchors."""
         return Corrector(plan, self.responses, self.levels)
 
+    def keep_table(self, slot: int, device: torch.device) -> None:
+        """Uploads the plan's table, so that a run that follows the plan can be captured."""
+        if device.type == "cuda" and self.plan.aim is None:
+            clock = self.plan.clock_of(slot)
+            planned_table(self.plan.anchors, self.response(slot), clock, device)
+
     def response(self, slot: int) -> Response:
         return self.responses[slot if len(self.responses) > 1 else 0]
 

@@ -350,6 +350,9 @@ class Loop:
 
     def make_run(self, scheduler: Any, timestep: Any) -> Run:
         """The first scheduler that steps decides the plan; the others follow its anchors."""
+        if self.runs and self.plan is not None:  # of one of several outputs nothing is concluded
+            self.plan = replace(self.plan, slow=())
+            next(iter(self.runs.values())).stay()
         if any(known == id(scheduler) for known, _ in self.runs):
             first = next(r for (known, _), r in self.runs.items() if known == id(scheduler))
             return Run(replace(first.plan, aim=None, slow=()))
@@ -419,9 +422,6 @@ class Loop:
             self.force(wrong)
         if self.plan.exact or self.forced:
             return Plan.of(grid)
-        if grid.tracks != self.plan.grid.tracks:  # several σ-grids keep their anchors (pace.py)
-            self.plan = replace(self.plan, slow=())
-            next(iter(self.runs.values())).stay()
         try:
             return replace(self.plan, grid=grid, aim=None, slow=())
         except ValueError as error:
