@@ -116,6 +116,11 @@ def test_gpus_are_dealt_out(monkeypatch: pytest.MonkeyPatch, own: str, names: li
     assert OnProcesses(4).gpus == 0.5 and OnProcesses(1).gpus == 1.0
 
 
+def test_a_process_sees_its_own_gpu_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(on_processes, "gpus", lambda: ["7"])
+    assert events([job("where", do="gpu")], engine=OnProcesses(1))["where"].said == "7"
+
+
 def test_without_a_gpu_none_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

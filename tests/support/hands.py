@@ -30,6 +30,8 @@ class Worker:
         if do == "say":
             time.sleep(what.get("seconds", 0.0))
             return what.get("words", ""), os.getpid()
+        if do == "gpu":
+            return os.environ.get("CUDA_VISIBLE_DEVICES")
         if do == "interrupt":
             for number in (signal.SIGINT, signal.SIGTERM):
                 os.kill(os.getpid(), number)
