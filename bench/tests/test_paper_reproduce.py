@@ -82,7 +82,7 @@ def test_the_calls_of_a_suite_by_hand():
     found = cost.cost_of(read("flux"))
     assert (found.samples, found.runs) == (500, 5000)
     assert found.calls == pytest.approx(500 * (50 + rivals + 4 * 10) + 50)  # learned: once
-    assert found.hours == pytest.approx(found.calls * 8.720 / 50 / 3600)
+    assert found.hours == pytest.approx(found.calls * 8.763 / 50 / 3600)
 
 
 def test_what_is_fitted_or_learned_beforehand_is_counted():
