@@ -606,6 +606,22 @@ def test_the_stages_of_dpcache_are_the_cheapest_of_all():
     assert cheapest(costs, 5, 1, case.grid()) == min(one, key=total)
 
 
+def test_dpcache_measures_a_case_once_for_all_budgets_and_warm_ups(monkeypatch):
+    asked: list[ZooCase] = []
+    monkeypatch.setattr(
+        "geoshrink_bench.methods.dpcache.features_of",
+        lambda case: asked.append(case) or features_of(case),
+    )
+    case, other = small_case(STEPS), small_case(STEPS)
+    first = [DPCache.fit([case], b, o, w).stages for b in (5, 7) for o in (1, 2) for w in (1, 3)]
+    assert len(asked) == 1 and asked[0] is case
+    DPCache.fit([case, other], 5)
+    assert len(asked) == 2 and asked[1] is other
+    anew = [small_case(STEPS) for _ in first]
+    again = [(b, o, w) for b in (5, 7) for o in (1, 2) for w in (1, 3)]
+    assert first == [DPCache.fit([c], *each).stages for c, each in zip(anew, again)]
+
+
 def test_dpcache_by_hand():
     """The streams after the last block by TaylorSeer's recursion over the full stages."""
     case, stages = small_case(STEPS), (0, 1, 2, 5, 9)

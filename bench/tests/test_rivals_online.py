@@ -16,7 +16,7 @@ from geoshrink import sample
 from geoshrink.grid import Grid
 from geoshrink_bench.cases.zoo_case import ZooCase
 from geoshrink_bench.methods import tuning
-from geoshrink_bench.methods.fastflow import Bandits, FastFlow, Line, tried
+from geoshrink_bench.methods.fastflow import Bandits, FastFlow, Line, outputs_of, tried
 from geoshrink_bench.methods.flowcast import FlowCast
 from geoshrink_bench.methods.predit import PrediT, bashforth
 from geoshrink_bench.methods.registry import METHODS, check_options
@@ -362,6 +362,23 @@ def test_fastflow_tries_every_arm_on_a_full_run(case):
     off = vs[5] + (sigmas[8] - sigmas[5]) * slope - vs[8]
     assert losses[5, 2] == pytest.approx(float((off**2).mean()), rel=1e-3)
     assert losses[0, 1] == pytest.approx(float(((vs[0] - vs[2]) ** 2).mean()), rel=1e-3)
+
+
+def test_fastflow_makes_one_full_run_of_a_case(case, monkeypatch):
+    """Whatever its options and budget; what it finds then is what it finds anew."""
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        "geoshrink_bench.methods.fastflow.outputs_of",
+        lambda case: asked.append(case) or outputs_of(case),
+    )
+    case, options = dataclasses.replace(case), [(5, 3, 1), (7, 2, 2), (7, 4, 1)]
+    found = [FastFlow.fit([case], b, most=m, warm_up=w).stages for b, m, w in options]
+    assert [id(each) for each in asked] == [id(case)]
+    anew = [dataclasses.replace(case) for _ in options]
+    assert found == [
+        FastFlow.fit([c], b, most=m, warm_up=w).stages for c, (b, m, w) in zip(anew, options)
+    ]
+    assert len(asked) == 4
 
 
 def test_bandits_take_the_best_arm():

@@ -23,6 +23,7 @@ from geoshrink.meshes.path import cheapest_pairs
 
 from .base import Case, Method, Outcome
 from .budcache import Extrapolated
+from .once import once
 from .stack import Streams
 
 ENTRIES = 1 << 16  # of a feature that errors are measured on
@@ -54,7 +55,7 @@ class DPCache(Method):
         of the tokens' features, spread over all of them; the authors find one sample to be enough.
         """
         grid = cases[0].grid()
-        costs = sum(path_costs(features_of(case), order, grid) for case in cases)
+        costs = sum(costs_of(case, order) for case in cases)
         assert isinstance(costs, np.ndarray)
         return cls(cheapest(costs, budget, warm_up, grid), order, warm_up)
 
@@ -82,6 +83,16 @@ def features_of(case: Case) -> list[Tensor]:
     return session.seen
 
 
+def costs_of(case: Case, order: int) -> np.ndarray:
+    """They depend on neither the budget nor the warm-up."""
+
+    def find() -> np.ndarray:
+        features = once(case, Features, lambda: features_of(case))
+        return path_costs(features, order, case.grid())
+
+    return once(case, (path_costs, order), find)
+
+
 def path_costs(features: Sequence[Tensor], order: int, grid: Grid) -> np.ndarray:
     """C[i, j, k] for i < j < k ≤ T; at j = 0, i = 0. Infinite over a switch of guidance.
 
@@ -95,10 +106,14 @@ def path_costs(features: Sequence[Tensor], order: int, grid: Grid) -> np.ndarray
         known = [*features[first:last]]
         if last == steps:
             known.append(beyond(known, order))
+        values = torch.stack(known)
         for j in range(first, last):
-            for i in range(first, j) if j > first else (None,):
-                past = [] if i is None else [*range(max(first, i - order + 1), i + 1)]
-                errors = cell_errors(known, [n - first for n in (*past, j)], order)
+            before = [*range(first, j)] if j > first else [None]
+            pasts = [
+                [] if i is None else [*range(max(first, i - order + 1), i + 1)] for i in before
+            ]
+            cells = [cell_errors(values, [n - first for n in (*past, j)], order) for past in pasts]
+            for i, errors in zip(before, torch.stack(cells).double().cpu().numpy()):
                 ends = slice(j + 1, j + 1 + len(errors))
                 costs[slice(None) if i is None else i, j, ends] = errors.cumsum()
                 if last < steps:  # the regime ends where the next begins
@@ -106,12 +121,18 @@ def path_costs(features: Sequence[Tensor], order: int, grid: Grid) -> np.ndarray
     return costs
 
 
-def cell_errors(features: Sequence[Tensor], past: Sequence[int], order: int) -> np.ndarray:
-    """mean|ĥ_n − h_n| at every n after the last of the past."""
+def known_at(i: int | None, j: int, order: int, first: int) -> list[int]:
+    """The full stages up to i and j that the sum needs, counted from the regime's first."""
+    past = [] if i is None else range(max(first, i - order + 1), i + 1)
+    return [n - first for n in (*past, j)]
+
+
+def cell_errors(features: Tensor, past: Sequence[int], order: int) -> Tensor:
+    """mean|ĥ_n − h_n| at every n after the last of the past; a row of features each."""
     terms = differences([features[n] for n in past], past, order)
-    after = range(past[-1] + 1, len(features))
-    errors = [(taylor(terms, n - past[-1]) - features[n]).abs().mean() for n in after]
-    return torch.stack(errors).double().cpu().numpy() if errors else np.zeros(0)
+    after = torch.arange(1, len(features) - past[-1], device=features.device)
+    ahead = taylor(terms, after[:, None].to(features.dtype))
+    return (ahead - features[past[-1] + 1 :]).abs().mean(1)
 
 
 def differences(values: Sequence[Tensor], stages: Sequence[int], order: int) -> list[Tensor]:
@@ -126,7 +147,7 @@ def differences(values: Sequence[Tensor], stages: Sequence[int], order: int) -> 
     return terms
 
 
-def taylor(terms: Sequence[Tensor], k: int) -> Tensor:
+def taylor(terms: Sequence[Tensor], k: int | Tensor) -> Tensor:
     total = terms[0]
     for j, term in enumerate(terms[1:], 1):
         total = total + k**j / factorial(j) * term

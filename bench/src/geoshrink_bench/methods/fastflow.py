@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from geoshrink.grid import Grid
 from geoshrink.outputs import flatten
 
 from .base import Case, Method, Outcome
+from .once import once
 from .output import OutputSession, Parts
 
 WORTH = np.geomspace(1e-6, 1e6, 481)  # μ, in units of the largest loss
@@ -150,6 +152,11 @@ class Line(OutputSession):
         (p, before), (k, last) = self.full[0], self.full[-1]
         return [self.at(i, p, k, *pair) for i, pair in enumerate(zip(before, last))]
 
+    def miss(self, stage: int, output: Parts) -> float:
+        """Of the line at a stage, whose output is known."""
+        self.stage = stage
+        return mse(self.predict(output), output)
+
     def at(self, part: int, p: int, k: int, before: Tensor, last: Tensor) -> Tensor:
         times = self.track(part).tau
         if times[p] == times[k]:
@@ -165,7 +172,20 @@ def mse(a: Parts, b: Parts) -> float:
 
 def tried(case: Case, most: int) -> list[tuple[int, int, float]]:
     """The loss of every arm at every stage, on one full run: the line is through k − 1 and k."""
-    grid, inner = case.grid(), case.velocity()
+    seen = once(case, tried, lambda: outputs_of(case))
+    line, losses = Line(case, ()), []
+    for first, last in case.grid().spans():
+        for k in range(first, last):
+            line.full = [(n, seen[n]) for n in range(max(first, k - 1), k + 1)]
+            for n in range(k + 1, min(last, k + most + 2)):
+                loss = once(case, (tried, k, n), partial(line.miss, n, seen[n]))
+                losses.append((k, n - k - 1, loss))
+    return losses
+
+
+def outputs_of(case: Case) -> list[Parts]:
+    """Of one full run, stage by stage."""
+    inner = case.velocity()
     seen: list[Parts] = []
 
     def velocity(x: Any, sigma: Any) -> Any:
@@ -174,11 +194,4 @@ def tried(case: Case, most: int) -> list[tuple[int, int, float]]:
         return v
 
     case.solve(velocity)
-    line, losses = Line(case, ()), []
-    for first, last in grid.spans():
-        for k in range(first, last):
-            line.full = [(n, seen[n]) for n in range(max(first, k - 1), k + 1)]
-            for n in range(k + 1, min(last, k + most + 2)):
-                line.stage = n
-                losses.append((k, n - k - 1, mse(line.predict(seen[n]), seen[n])))
-    return losses
+    return seen
