@@ -89,19 +89,6 @@ def others() -> str:
     return f"{told}\n\n{lost}\n\n{source('pace.md')}"
 
 
-def learned() -> str:
-    labels = ("one picture, models of others", "one picture, our models")
-    labels += ("four pictures, models of others", "four pictures, our models")
-    told = rows("learning.md", "Against the default", "", labels)
-    return f"{told}\n\n{source('learning.md')}"
-
-
-def planned() -> str:
-    asked = bullets("planning.md", "What was asked for, and what came")
-    lost = bullets("planning.md", "Losses")
-    return f"{asked}\n\nWhere it loses:\n\n{lost}\n\n{source('planning.md')}"
-
-
 def sizes() -> str:
     """How the advantage changes with the size of a network."""
     name, parts = "gpu/sizes.md", []

@@ -37,6 +37,7 @@ from geoshrink_bench.zoo.recipes import RECIPES
 sys.path.insert(0, str(Path(__file__).parent))
 
 import results_excerpts as excerpts
+import results_forms as forms
 import results_methods as methods
 import results_readme as front_page
 from results_excerpts import piped
@@ -449,6 +450,18 @@ def ranking(found: Evidence) -> str:
     return "\n\n".join(parts)
 
 
+def form_of(name: str) -> Callable[[Evidence], str]:
+    """What a form of ours adds to the default."""
+
+    def part(found: Evidence) -> str:
+        pools = [("models of others", found.others), ("our models", found.ours)]
+        there = [(where, results) for where, results in pools if results is not None]
+        lines = [f"{where.capitalize()}: {source(results)}" for where, results in there]
+        return "\n\n".join([forms.over_default(there, name), *lines])
+
+    return part
+
+
 def setting_steps(results: Results, title: Any) -> int:
     return next(s.spec["steps"] for s in results.settings if s.title == title)
 
@@ -465,12 +478,12 @@ PARTS: Parts = {
     "models": models,
     "ranking": ranking,
     "calls": calls,
+    "learned": form_of("learned"),
+    "planned": form_of("planned"),
     **{
         make.__name__: quoted(make)
         for make in (
             excerpts.others,
-            excerpts.learned,
-            excerpts.planned,
             excerpts.sizes,
             excerpts.trusted,
             excerpts.held,

@@ -164,6 +164,24 @@ def test_a_variant_that_ran_less_and_is_nearer_is_shown_too(maker, monkeypatch):
     assert maker.methods.in_part(some) == []
 
 
+def test_what_a_form_adds_to_the_default(maker, folder, monkeypatch):
+    forms = maker.forms
+    a, b = ("one", "PSNR"), ("two", "PSNR")
+    leads = {
+        "geoshrink": {7: {a: 3.0, b: 5.0}, 10: {a: 4.0}},
+        "learned": {7: {a: 4.5, b: 4.0}, 10: {a: 3.5}, 15: {a: 9.0}},
+    }
+    monkeypatch.setattr(forms, "leads_of", lambda given: leads)
+    table, where, lost = forms.over_default([("ours", None)], "learned").split("\n\n")
+    assert table.splitlines()[2] == (
+        "| ours | 3 | **+0.0** | −1.0 | 1 | +0.2 (−1.0) | −0.5 (−0.5) | — | — |"
+    )
+    assert (where, lost) == ("Where it loses:", "- two, PSNR, 7 calls: 1.0 dB behind")
+    leads["learned"] = {7: {a: 3.0}}
+    assert "loses" not in forms.over_default([("ours", None)], "learned")
+    assert forms.over_default([("ours", None)], "planned").count("\n") == 1  # nothing has run
+
+
 def test_only_what_is_between_the_marks_is_made_anew(maker, folder):
     found = maker.gather([folder])
     marks = [
