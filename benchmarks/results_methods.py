@@ -12,6 +12,7 @@ from geoshrink_bench.report.results import Results
 
 BUDGETS = (7, 10, 15, 20)
 SHARE = 0.7  # of the contests of the variant that ran most
+HALF = 0.5  # of the contests of our default
 FORMS = (PUBLISHED, OURS, "learned", "planned")  # shown first, in this order
 Leads = dict[int, dict[tuple[str, str], float]]  # budget → (setting, metric) → dB
 
@@ -33,8 +34,9 @@ def ranked(results: Results) -> list[tuple[str, Leads]]:
     """Forms of ours, then of every rival its best variant, by the mean lead over all contests.
 
     A variant competes for its method if it ran at least SHARE of the contests of the one that ran
-    most; the best is the nearest in the contests that all of these ran. What could not keep to the
-    budget in some contests is ranked by the others; the number of contests is in the table.
+    most; the best is the nearest in the contests that all of these ran. Rivals are ranked by what
+    our default is ahead of them in the contests that both ran, those in fewer than HALF of its
+    contests last.
     """
     found = leads_of(results)
     variants: dict[str, dict[str, Leads]] = {}
@@ -43,7 +45,12 @@ def ranked(results: Results) -> list[tuple[str, Leads]]:
             variants.setdefault(method_of(results, label), {})[label] = leads
     rivals = [best_variant(each) for each in variants.values()]
     forms = [(form, found[form]) for form in FORMS if form in found]
-    return [*forms, *sorted(rivals, key=lambda pair: -mean(pair[1]))]
+    ours = found.get(OURS, {})
+
+    def place(leads: Leads) -> tuple[bool, float]:
+        return size(leads) < HALF * size(ours), statistics.fmean(over(leads, ours) or [math.inf])
+
+    return [*forms, *sorted(rivals, key=lambda pair: place(pair[1]))]
 
 
 def best_variant(variants: dict[str, Leads]) -> tuple[str, Leads]:
@@ -55,23 +62,34 @@ def best_variant(variants: dict[str, Leads]) -> tuple[str, Leads]:
     return max(compete.items(), key=lambda pair: sum(pair[1][b][key] for b, key in both))
 
 
-def mean(leads: Leads) -> float:
-    return statistics.fmean(lead for own in leads.values() for lead in own.values())
-
-
 def size(leads: Leads) -> int:
     return sum(map(len, leads.values()))
 
 
-def behind(leads: Leads, ours: Leads) -> str:
-    """The mean lead of our default over a method, in the contests that both ran."""
-    both = [
+def over(leads: Leads, ours: Leads) -> list[float]:
+    """The leads of our default over a method, in the contests that both ran."""
+    return [
         mine - leads[budget][key]
         for budget, own in ours.items()
         for key, mine in own.items()
         if key in leads.get(budget, {})
     ]
+
+
+def behind(leads: Leads, ours: Leads) -> str:
+    """Their mean."""
+    both = over(leads, ours)
     return f"{statistics.fmean(both):+.1f}".replace("-", "−") if both else "—"
+
+
+def spent(results: Results, label: str) -> str:
+    """The share of the calls it may make that a method makes, where it keeps to the budget."""
+    shares = [
+        contest.cells[label].evaluations / contest.budget
+        for contest in contests(results.settings, "full")
+        if label in contest.means()
+    ]
+    return f"{100 * statistics.fmean(shares):.0f} %" if shares else "—"
 
 
 def against_the_best(results: Results) -> str:
@@ -94,8 +112,8 @@ def against_the_best(results: Results) -> str:
 
 
 def rows(results: Results, budgets: Sequence[int] = BUDGETS) -> list[list[str]]:
-    """method | contests | needs | our default's lead over it | mean lead over direct (least) at
-    each budget, bold where it is the most.
+    """method | contests | needs | its calls of those it may make | our default's lead over it |
+    mean lead over direct (least) at each budget, bold where it is the most.
     """
     chosen = ranked(results)
     ours = dict(chosen).get(OURS, {})
@@ -108,7 +126,7 @@ def rows(results: Results, budgets: Sequence[int] = BUDGETS) -> list[list[str]]:
     table = []
     for label, leads in chosen:
         lead = "" if label == OURS else behind(leads, ours)
-        row = [label, str(size(leads)), needs(results, label), lead]
+        row = [label, str(size(leads)), needs(results, label), spent(results, label), lead]
         for budget in budgets:
             own = [*leads.get(budget, {}).values()]
             if not own:
@@ -125,9 +143,9 @@ def rows(results: Results, budgets: Sequence[int] = BUDGETS) -> list[list[str]]:
 def in_part(results: Results) -> list[list[str]]:
     """Variants of rivals that rows() does not show and that are nearer than the one it shows:
     variant | contests | its mean lead over direct, the shown one's and our forms', in the contests
-    that all of these ran.
+    that all of these ran. The nearest to our default first.
     """
-    found, table = leads_of(results), []
+    found, table = leads_of(results), list[tuple[float, list[str]]]()
     shown = {method_of(results, label): label for label, _ in ranked(results)}
     ours = [form for form in FORMS[1:] if form in found]
     for label in found:
@@ -139,8 +157,8 @@ def in_part(results: Results) -> list[list[str]]:
         means = [statistics.fmean(found[n][b][key] for b, key in keys) for n in names if keys]
         if means and means[0] > means[1]:
             told = [f"{lead:+.1f}".replace("-", "−") for lead in means]
-            table.append([label, str(len(keys)), *told])
-    return sorted(table, key=lambda row: -float(row[2].replace("−", "-")))
+            table.append((means[2] - means[0], [label, str(len(keys)), *told]))
+    return [row for _, row in sorted(table)]
 
 
 def contests_in(leads: Leads) -> set[tuple[int, tuple[str, str]]]:

@@ -14,7 +14,7 @@ from geoshrink_bench.report.contests import DIRECT, OURS, PUBLISHED, contest
 from geoshrink_bench.report.results import Results, Setting
 
 BUDGETS = (7, 10, 15, 20)
-SHOWN = 6  # rivals, the best by their mean lead over direct
+SHOWN = 6  # rivals, the nearest to our default
 ALSO = ("AB2, direct grid", "MeanCache", "UniPC, direct grid")  # because people use them
 #: What the row says, and its setting.
 SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -37,8 +37,9 @@ def others(results: Results) -> str:
         rivals += [] if form else [row[0]]
         if form or len(rivals) <= SHOWN or row[0] in ALSO:
             name = plain(row[0])
-            rows.append([f"**{name}**" if name in methods.FORMS[1:] else name, *row[1:3], *row[4:]])
-    heading = ("", "contests", "needs", *(f"{budget} calls" for budget in BUDGETS))
+            first = f"**{name}**" if name in methods.FORMS[1:] else name
+            rows.append([first, *row[1:4], *row[5:]])
+    heading = ("", "contests", "needs", "calls made", *(f"{budget} calls" for budget in BUDGETS))
     told = f"{len(rows)} of {len(methods.ranked(results))} methods. "
     told += f"{methods.against_the_best(results)}{not_run(results, rivals[:SHOWN])}"
     return f"{piped(heading, rows)}\n\n{told}"

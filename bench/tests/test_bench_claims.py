@@ -48,6 +48,27 @@ def test_it_prints_and_writes_only_where_it_is_told(tmp_path, capsys):
     assert (BENCHMARKS / "CLAIMS.md").read_bytes() == before
 
 
+def test_who_made_fewer_calls_is_counted_apart(tmp_path, monkeypatch):
+    module = claims()
+    fill(tmp_path, ["GeoShrink (published)", "direct", *module.BASELINES])
+    store = Store(tmp_path)
+    for spec, result in list(store.cells()):
+        if spec["method"] == "FORA" and spec["budget"] == 4:
+            store.write(spec, result | {"evaluations": 3})
+        elif spec["method"] == "FORA":  # with as many calls it is ahead
+            store.write(spec, result | {"scores": {"PSNR": {"full": [50.0, 50.0]}}})
+        elif spec["method"] == "ToCa":
+            store.write(spec, result | {"evaluations": 2 * spec["budget"]})
+    text = module.table([tmp_path])
+    assert "| Ahead of FORA | nearer to the full run | 1 of 2 | 0 of 1 | the settings" in text
+    assert "| Ahead of ToCa | nearer to the full run | 2 of 2 | none | the settings" in text
+    rows = {line.split(" | ")[0]: line for line in text.splitlines()}
+    assert rows["| Ahead of ToCa"].endswith("| yes |")
+    monkeypatch.setattr(module, "ENOUGH", 1)
+    rows = {line.split(" | ")[0]: line for line in module.table([tmp_path]).splitlines()}
+    assert rows["| Ahead of FORA"].endswith("| no |")
+
+
 def test_folders_without_the_methods_are_refused(tmp_path, capsys):
     module = claims()
     fill(tmp_path, ["GeoShrink (published)", "FORA"])

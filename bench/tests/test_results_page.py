@@ -87,7 +87,7 @@ def test_every_part_is_computed(maker, folder):
     said = " ".join(maker.conclusion(found).split())
     assert "some rival is nearer in 1 of 1 with 3 calls: with 3 calls more often than not." in said
     assert "than direct step reduction in 2 of 2 contests, by 9.0 dB in the median" in said
-    assert "every rival that ran in 1 of 2" in said
+    assert "every rival that ran, with as many calls or fewer, in 1 of 2" in said
     assert "for 30 dB it makes ≤ 50 % of the full run's calls" in said
     lost = maker.losses(found)
     assert "behind some rival in 1 of 2 contests" in lost and "MeanCache (1)" in lost
@@ -108,11 +108,28 @@ def test_methods_are_ranked_by_their_lead_over_direct(maker, folder):
     assert "geoshrink in 1 of 2, by 1.5 dB at most" in maker.methods.against_the_best(results)
     rows = maker.methods.rows(results, (3, 4, 5))
     assert rows == [
-        ["paper", "2", "nothing", "+7.5", "+5.0 (+5.0)", "−2.0 (−2.0)", "—"],
-        ["geoshrink", "2", "nothing", "", "+10.0 (+10.0)", "**+8.0** (+8.0)", "—"],
-        ["MeanCache", "2", "calibration", "+2.8", "**+11.5** (+11.5)", "+1.0 (+1.0)", "—"],
-        ["FORA", "1", "nothing", "+20.0", "−10.0 (−10.0)", "—", "—"],
+        ["paper", "2", "nothing", "100 %", "+7.5", "+5.0 (+5.0)", "−2.0 (−2.0)", "—"],
+        ["geoshrink", "2", "nothing", "100 %", "", "+10.0 (+10.0)", "**+8.0** (+8.0)", "—"],
+        ["MeanCache", "2", "calibration", "100 %", "+2.8", "**+11.5** (+11.5)", "+1.0 (+1.0)", "—"],
+        ["FORA", "1", "nothing", "100 %", "+20.0", "−10.0 (−10.0)", "—", "—"],
     ]
+
+
+def test_who_makes_fewer_calls_is_told_and_who_ran_little_last(maker, folder, monkeypatch):
+    store = Store(folder)
+    for spec, result in list(store.cells()):
+        if spec["method"] == "MeanCache" and spec["budget"] == 4:
+            store.write(spec, result | {"evaluations": 3})
+        if spec["method"] == "FORA":
+            store.write(spec, result | {"scores": {"PSNR": {"full": [39.0, 39.0]}}})
+    results = maker.gather([folder]).ours
+    assert maker.methods.spent(results, "MeanCache") == "88 %"
+    assert maker.methods.spent(results, "ZEUS") == "—"
+    ranked = [label for label, _ in maker.methods.ranked(results)]
+    assert ranked == ["paper", "geoshrink", "FORA", "MeanCache"]  # the nearer first
+    monkeypatch.setattr(maker.methods, "HALF", 1.0)
+    ranked = [label for label, _ in maker.methods.ranked(results)]
+    assert ranked == ["paper", "geoshrink", "MeanCache", "FORA"]
 
 
 def without(folder, budget, *names):
@@ -128,11 +145,14 @@ def test_a_contest_without_a_rival_is_not_won(maker, folder):
     found = maker.gather([folder])
     assert "in 1 of 1 contests that one has run" in maker.losses(found)
     assert "In 1 more no rival has run yet: fruit 1." in maker.losses(found)
-    assert "than every rival that ran in 0 of 1" in " ".join(maker.conclusion(found).split())
+    said = " ".join(maker.conclusion(found).split())
+    assert "than every rival that ran, with as many calls or fewer, in 0 of 1" in said
     assert "geoshrink in 1 of 1, by 1.5 dB" in maker.methods.against_the_best(found.ours)
     told = maker.in_all(found.ours)
-    assert "ahead of direct in 2 of 2 contests, and behind some rival in 1 of the 1" in told
-    assert "2 of 10 cells have not run, 0 could not; of our own 4 that have run, none are" in told
+    assert "ahead of direct in 2 of 2 contests, and behind some rival" in told
+    assert "counted, in at least 1 of the 1 that one has run." in told
+    assert "2 of the 10 cells that the suite asks for have not run, 0 could not" in told
+    assert "of our own 4 that have run, none are" in told
 
 
 def test_a_loss_counts_where_no_rival_has_run(maker, folder):

@@ -146,15 +146,20 @@ def at_a_glance(
     ]
 
 
-def duels(results: Results, reference: str = "full", mine: str = OURS) -> Table:
-    """Where both ran: who is nearer to the reference, by how many dB, and at what cost."""
+def duels(results: Results, reference: str = "full", mine: str = OURS, least: float = 0.0) -> Table:
+    """Where both ran: who is nearer to the reference, by how many dB, and at what cost.
+
+    least   of the budget that the other must have used; those below are left out, and so are
+            those above SLACK where this is given
+    """
     found: dict[str, list[tuple[float, float]]] = {}
     for contest in contests(results.settings, reference):
         means = contest.all_means()
         for label, mean in means.items():
             lead = contest.measure.lead(means.get(mine, math.nan), mean)
-            if label != mine and math.isfinite(lead):
-                runs = contest.cells[label].evaluations / contest.budget
+            runs = contest.cells[label].evaluations / contest.budget
+            fits = not least or least <= runs <= SLACK
+            if label != mine and math.isfinite(lead) and fits:
                 found.setdefault(label, []).append((lead, runs))
     rows = []
     for label in dict.fromkeys(label for s in results.settings for label in s.labels):
