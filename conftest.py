@@ -1,12 +1,16 @@
 """Steady tests: hypothesis draws the same examples every time (HYPOTHESIS_PROFILE=wild for others).
 
-Workers run side by side: one torch thread each is faster than two that fight.
+Workers run side by side: one torch thread each is faster than two that fight. It is one in every
+Python thread of theirs, since some CPUs round a product differently with two.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # before torch is imported
 
 import pytest
 import torch
@@ -24,9 +28,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports Triton
-
-if "PYTEST_XDIST_WORKER" in os.environ:
-    torch.set_num_threads(1)
 
 
 def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:

@@ -102,8 +102,8 @@ def table(folders: Sequence[Path]) -> str:
         "method on our small trained models, by distance to the full run; a cell is one setting, "
         "budget and metric. Agrees: in nine of ten cells; mostly: in six of ten. Schedules of some "
         f"rivals make more or fewer calls than the budget; where {ENOUGH} cells or more are left "
-        "with as many, to 5 %, these decide. The paper's own models have not been run "
-        "(docs/paper.md says how).",
+        "with as many, to 5 %, these decide; where none is, nothing is judged. The paper's own "
+        "models have not been run (docs/paper.md says how).",
         "",
         "| the paper says | what we count | cells | with as many calls | on | agrees |",
         "|---|---|--:|--:|---|---|",
@@ -111,6 +111,7 @@ def table(folders: Sequence[Path]) -> str:
     for claim, what, every, same, where in rows:
         wins, of = same if same is not None and same[1] >= ENOUGH else every
         verdict = "yes" if wins >= 0.9 * of else "mostly" if wins >= 0.6 * of else "no"
+        verdict = "not judged" if same is None else verdict
         lines.append(f"| {claim} | {what} | {told(every)} | {told(same)} | {where} | {verdict} |")
     return "\n".join(lines) + "\n"
 

@@ -106,8 +106,8 @@ def against_the_best(results: Results) -> str:
         lost = [lead for lead in leads if lead < -EVEN]
         if leads:
             most = f", by {-min(lost):.1f} dB at most" if lost else ""
-            told.append(f"{form} in {len(lost)} of {len(leads)}{most}")
-    which = "Behind the best rival of a contest, the published method not counted"
+            told.append(f"`{form}` in {len(lost)} of {len(leads)}{most}")
+    which = "Behind the best rival of each contest (`paper` is no rival)"
     return f"{which}: {'; '.join(told)}."
 
 
@@ -148,6 +148,8 @@ def in_part(results: Results) -> list[list[str]]:
     found, table = leads_of(results), list[tuple[float, list[str]]]()
     shown = {method_of(results, label): label for label, _ in ranked(results)}
     ours = [form for form in FORMS[1:] if form in found]
+    if OURS not in found:
+        return []
     for label in found:
         above = shown.get(method_of(results, label))
         if label in results.ours or above is None or label == above:

@@ -45,7 +45,6 @@ from results_excerpts import piped
 ROOT = Path(__file__).parents[1]
 PAGE, PLOTS, README = ROOT / "docs/results.md", ROOT / "docs/plots", ROOT / "README.md"
 WORST = 6  # losses that are shown
-PARTLY = 3  # variants that have not run everywhere, named in README.md
 MOST = 0.5  # of the contests: more than that are most
 #: What the row says, its setting as far as it is needed, budget, metric.
 ROWS: tuple[tuple[str, dict[str, Any], int, str], ...] = (
@@ -246,7 +245,7 @@ def ahead(results: Results) -> str:
             parts.append(f"{text}by {float(middle):.1f} dB in the median")
     behind, every = map(contests_of, lost(results))
     won = f"{len(every - behind)} of {len(every)}"
-    parts.append(f"and than every rival that ran, with as many calls or fewer, in {won}")
+    parts.append(f"and than every rival that ran, with as many calls, 5 % more at most, in {won}")
     return ", ".join(parts)
 
 
@@ -291,6 +290,10 @@ def by_budget(results: Results) -> str:
     return f"some rival is nearer in {told}{more}." if told else "no rival is nearer."
 
 
+def others_in_front(results: Results) -> str:
+    return f"{front_page.others(results)} For `{OURS}`, {by_budget(results)}"
+
+
 def in_all(results: Results) -> str:
     """In sentences: contests won and lost over all models, and how much of the suite has run. What
     is shown beyond the suite, such as options that it asks for no more, does not count as asked.
@@ -304,16 +307,13 @@ def in_all(results: Results) -> str:
     asked = [c for c in results.cells if (c.method, c.options) in wanted]
     failed = sum(cell.status == FAILED for cell in asked)
     missing = sum(cell.status != DONE for cell in asked) - failed
-    rows = methods.in_part(results)[:PARTLY]
-    part = [f"{front_page.plain(row[0])} in {row[1]}" for row in rows]
-    partly = f" The nearest of those that ran in part: {', '.join(part)}." if part else ""
     made = f"{today or 'none'} {'is' if today == 1 else 'are'} by today's code"
     return (
-        f"Over all {size(results)}, the default is ahead of direct in {wins} of {count} contests, "
-        f"and behind some rival, the paper's method counted, in at least {len(behind)} of the "
-        f"{len(every)} that one has run.{partly} {alone(results)}{missing:,} of the {len(asked):,} "
-        f"cells that the suite asks for have not run, {failed} could not; of our own {len(own)} "
-        f"that have run, {made}."
+        f"Over all {size(results)}, `{OURS}` is ahead of direct in {wins} of {count} contests. It "
+        "is behind some rival, direct and the paper's method counted, in at least "
+        f"{len(behind)} of the {len(every)} that one has run. {alone(results)}"
+        f"{missing:,} of the {len(asked):,} cells that the suite asks for have not run, and "
+        f"{failed} could not; of our own {len(own)} that have run, {made}."
     )
 
 
@@ -504,7 +504,7 @@ PARTS: Parts = {
 }
 #: Of README.md.
 FRONT: Parts = {
-    "others": lambda found: front_page.others(found.others) if found.others else "",
+    "others": lambda found: others_in_front(found.others) if found.others else "",
     "ours": lambda found: f"{front_page.ours(found.ours)} {in_all(found.ours)}",
 }
 

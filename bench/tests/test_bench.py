@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +23,8 @@ from geoshrink_bench.cases import zoo as running
 from geoshrink_bench.methods.base import Method, Outcome
 from geoshrink_bench.methods.fora import Fora
 from geoshrink_bench.methods.registry import METHODS
-from geoshrink_bench.runner import Runner
+from geoshrink_bench.recall import Recall
+from geoshrink_bench.runner import Attempts, Runner
 from geoshrink_bench.score import Score
 
 torch.set_num_threads(1)
@@ -89,6 +92,39 @@ def test_a_full_disk_leaves_the_old_cell(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         cells.write({"a": 1}, {"value": 2})
     assert cells.read({"a": 1}) == {"value": 1} and len(list(tmp_path.iterdir())) == 1
+
+
+# What networks have said
+
+
+EASY = {"EasyCache": {"warm_up": "tuned"}}
+TUNING = [EASY, {"ZEUS": {"fresh": "tuned"}}, "FORA", "TeaCache (uncalibrated)"]
+
+
+def test_cells_are_the_same_without_a_memory_of_what_networks_said(tmp_path):
+    change = {"methods": TUNING, "models": {"fruit": {"budgets": [4, 5], "steps": 8}}}
+    asked_for = asked.Asked("", SUITE, change, options={"full_only": True})
+    found = {}
+    for most in (0, 2):
+        lab: Any = asked_for.lab(tmp_path / str(most))
+        recall = Recall(most)
+        progress = Runner(lab, make=partial(Attempts, lab, recall)).run()
+        assert progress.done == 8 and not progress.failed
+        cells = list(lab.store.cells())
+        found[most] = [(spec, result | {"prepared": 0.0}) for spec, result in cells]
+        assert (recall.known > recall.asked / 4) == bool(most)
+        assert "forward" not in vars(lab.model("fruit").network)
+    assert found[0] == found[2]
+
+
+def test_seconds_are_measured_without_a_memory(tmp_path):
+    change = {"latency": True, "methods": ["FORA"], "models": {"fruit": {"budgets": [3]}}}
+    lab = asked.Asked("", SUITE, change).lab(tmp_path)
+    recall = Recall()
+    recall.over = lambda networks: pytest.fail("used")
+    worker = Attempts(lab, recall)
+    timed = [spec for spec in lab.specs() if spec["kind"] == "latency"]
+    assert len(timed) == 1 and worker(timed[0]).came == "done"
 
 
 # Suites

@@ -57,16 +57,21 @@ def test_who_made_fewer_calls_is_counted_apart(tmp_path, monkeypatch):
             store.write(spec, result | {"evaluations": 3})
         elif spec["method"] == "FORA":  # with as many calls it is ahead
             store.write(spec, result | {"scores": {"PSNR": {"full": [50.0, 50.0]}}})
+        elif spec["method"] == "TeaCache" and spec["budget"] == 4:  # with fewer calls ahead
+            better = {"scores": {"PSNR": {"full": [50.0, 50.0]}}}
+            store.write(spec, result | better | {"evaluations": 3})
         elif spec["method"] == "ToCa":
             store.write(spec, result | {"evaluations": 2 * spec["budget"]})
     text = module.table([tmp_path])
     assert "| Ahead of FORA | nearer to the full run | 1 of 2 | 0 of 1 | the settings" in text
     assert "| Ahead of ToCa | nearer to the full run | 2 of 2 | none | the settings" in text
     rows = {line.split(" | ")[0]: line for line in text.splitlines()}
-    assert rows["| Ahead of ToCa"].endswith("| yes |")
+    assert rows["| Ahead of ToCa"].endswith("| not judged |")
+    assert rows["| Ahead of TeaCache"].endswith("| no |")  # 1 of 2: too few with as many calls
     monkeypatch.setattr(module, "ENOUGH", 1)
     rows = {line.split(" | ")[0]: line for line in module.table([tmp_path]).splitlines()}
     assert rows["| Ahead of FORA"].endswith("| no |")
+    assert rows["| Ahead of TeaCache"].endswith("| yes |")  # 1 of 1
 
 
 def test_folders_without_the_methods_are_refused(tmp_path, capsys):

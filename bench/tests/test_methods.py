@@ -124,6 +124,8 @@ def test_a_model_of_the_zoo():
 #: What makes more or fewer whole runs of 30 stages as its authors set it.
 OUT_OF_REACH = {"SpeCa": "they make"}
 ALWAYS_FULL = "full run, again"
+FOR_OTHERS = "TeaCache (whole network)"  # tested in test_teacache_whole.py
+ELSEWHERE = (ALWAYS_FULL, FOR_OTHERS)
 
 
 def test_the_full_run_again_is_the_full_run(case):
@@ -131,7 +133,7 @@ def test_the_full_run_again_is_the_full_run(case):
     assert torch.equal(outcome.x, plain(case)) and outcome.evaluations == 12
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != ALWAYS_FULL])
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ELSEWHERE])
 def test_every_method_by_its_name(name):
     """Near the budget in whole runs, the same twice, nothing left behind."""
     case, budget = small_case(steps=30, depth=6), 9
@@ -167,7 +169,17 @@ def test_a_budget_is_a_whole_number(case, name):
 
 WITH_WARM_UP = (
     *("ToCa", "TaylorSeer", "TaylorSeer-Lite", "ResilPhase", "MagCache", "EasyCache"),
-    *("LazyCache", "DBCache", "HiCache", "Spectrum", "VDE", "SeaCache", "DPCache", "ZEUS"),
+    *(
+        "LazyCache",
+        "DBCache",
+        "HiCache",
+        "Spectrum",
+        "VDE",
+        "SeaCache",
+        "DPCache",
+        "DPCache (whole network)",
+        "ZEUS",
+    ),
     *("PrediT", "TACache", "FastFlow"),
 )
 

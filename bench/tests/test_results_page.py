@@ -14,7 +14,7 @@ import pytest
 from cell_pages import without_code
 from geoshrink_bench import suite
 from geoshrink_bench.asked import Asked
-from geoshrink_bench.store import Store
+from geoshrink_bench.store import Store, name_of
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ARCHIVE = BENCHMARKS / "cells.tar.xz"
@@ -87,7 +87,7 @@ def test_every_part_is_computed(maker, folder):
     said = " ".join(maker.conclusion(found).split())
     assert "some rival is nearer in 1 of 1 with 3 calls: with 3 calls more often than not." in said
     assert "than direct step reduction in 2 of 2 contests, by 9.0 dB in the median" in said
-    assert "every rival that ran, with as many calls or fewer, in 1 of 2" in said
+    assert "every rival that ran, with as many calls, 5 % more at most, in 1 of 2" in said
     assert "for 30 dB it makes ≤ 50 % of the full run's calls" in said
     lost = maker.losses(found)
     assert "behind some rival in 1 of 2 contests" in lost and "MeanCache (1)" in lost
@@ -105,7 +105,7 @@ def test_every_part_is_computed(maker, folder):
 
 def test_methods_are_ranked_by_their_lead_over_direct(maker, folder):
     results = maker.gather([folder]).ours
-    assert "geoshrink in 1 of 2, by 1.5 dB at most" in maker.methods.against_the_best(results)
+    assert "`geoshrink` in 1 of 2, by 1.5 dB at most" in maker.methods.against_the_best(results)
     rows = maker.methods.rows(results, (3, 4, 5))
     assert rows == [
         ["paper", "2", "nothing", "100 %", "+7.5", "+5.0 (+5.0)", "−2.0 (−2.0)", "—"],
@@ -146,12 +146,12 @@ def test_a_contest_without_a_rival_is_not_won(maker, folder):
     assert "in 1 of 1 contests that one has run" in maker.losses(found)
     assert "In 1 more no rival has run yet: fruit 1." in maker.losses(found)
     said = " ".join(maker.conclusion(found).split())
-    assert "than every rival that ran, with as many calls or fewer, in 0 of 1" in said
-    assert "geoshrink in 1 of 1, by 1.5 dB" in maker.methods.against_the_best(found.ours)
+    assert "than every rival that ran, with as many calls, 5 % more at most, in 0 of 1" in said
+    assert "`geoshrink` in 1 of 1, by 1.5 dB" in maker.methods.against_the_best(found.ours)
     told = maker.in_all(found.ours)
-    assert "ahead of direct in 2 of 2 contests, and behind some rival" in told
+    assert "ahead of direct in 2 of 2 contests. It is behind some rival" in told
     assert "counted, in at least 1 of the 1 that one has run." in told
-    assert "2 of the 10 cells that the suite asks for have not run, 0 could not" in told
+    assert "2 of the 10 cells that the suite asks for have not run, and 0 could not" in told
     assert "of our own 4 that have run, none are" in told
 
 
@@ -182,6 +182,84 @@ def test_a_variant_that_ran_less_and_is_nearer_is_shown_too(maker, monkeypatch):
     leads["ZEUS (tuned)"][7] = {a: 2.0, b: 9.5}  # as many contests, and nearer
     assert [label for label, _ in maker.methods.ranked(some)] == ["geoshrink", "ZEUS (tuned)"]
     assert maker.methods.in_part(some) == []
+
+
+@pytest.fixture
+def several(maker, monkeypatch):
+    """Leads over direct of our default, of three rivals and of a nearer variant of each."""
+    a, b, c, d = (("setting " + name, "PSNR") for name in "abcd")
+    leads = {
+        "geoshrink": {7: {a: 3.0, b: 9.0}, 10: {c: 20.0, d: 30.0}},
+        "ZEUS": {7: {a: 2.0, b: 6.0}},  # 2.0 behind, +4.0 over direct
+        "FORA": {7: {a: 0.0}, 10: {c: 15.0}},  # 4.0 behind, +7.5
+        "VDE": {7: {a: 2.5}},  # nearest, but in one contest of four
+        "FORA (tuned)": {10: {c: 19.0}},
+        "ZEUS (tuned)": {7: {b: 8.5}},
+    }
+    monkeypatch.setattr(maker.methods, "leads_of", lambda given: leads)
+    cells = [SimpleNamespace(label=name, method=name.partition(" ")[0]) for name in leads]
+    return SimpleNamespace(cells=cells, ours={"geoshrink"}, settings=[])
+
+
+def test_rivals_are_ranked_by_the_contests_that_both_ran(maker, several):
+    ranked = [label for label, _ in maker.methods.ranked(several)]
+    assert ranked == ["geoshrink", "ZEUS", "FORA", "VDE"]
+
+
+def test_variants_that_ran_in_part_come_by_how_near_they_are(maker, several):
+    rows = maker.methods.in_part(several)
+    assert [row[0] for row in rows] == ["ZEUS (tuned)", "FORA (tuned)"]
+    assert [row[1:3] for row in rows] == [["1", "+8.5"], ["1", "+19.0"]]
+    several.ours = set()
+    maker.methods.leads_of(several).pop("geoshrink")
+    assert maker.methods.in_part(several) == []  # nothing to be near to
+
+
+def test_the_least_lead_is_told(maker, folder, monkeypatch):
+    a, b, c = (("setting " + name, "PSNR") for name in "abc")
+    leads = {"geoshrink": {3: {a: 1.0, b: 3.0, c: 8.0}}}
+    monkeypatch.setattr(maker.methods, "leads_of", lambda given: leads)
+    rows = maker.methods.rows(maker.gather([folder]).ours, (3,))
+    assert rows[0][-1] == "**+4.0** (+1.0)"
+
+
+def test_the_front_page_has_the_same_rows(maker, folder, monkeypatch):
+    store = Store(folder)
+    for spec, result in list(store.cells()):
+        if spec["method"] == "MeanCache" and spec["budget"] == 4:
+            store.write(spec, result | {"evaluations": 3})
+    results = maker.gather([folder]).ours
+    monkeypatch.setattr(maker.front_page, "BUDGETS", (3, 4))
+    monkeypatch.setattr(maker.front_page, "SHOWN", 0)
+    table = maker.others_in_front(results).splitlines()
+    assert table[0] == "|  | needs | contests | 3 calls | 4 calls |"
+    assert table[3] == "| **geoshrink** | nothing | 2 | +10.0 | **+8.0** |"
+    mean = "| MeanCache | calibration | 2 | **+11.5** | +1.0 |"
+    assert table[4] == mean and table[5] == ""  # FORA is neither near nor asked for
+    first = (
+        "3 of 4 methods. The worst contest of `geoshrink`: +8.0 dB. Behind the best rival of each"
+    )
+    assert table[6].startswith(first)
+    assert "For `geoshrink`, some rival is nearer in 1 of 1 with 3 calls: with 3" in table[6]
+    monkeypatch.setattr(maker.front_page, "ALSO", ())
+    monkeypatch.setattr(maker.front_page, "SHOWN", 2)
+    assert len(maker.others_in_front(results).splitlines()) == 8
+    results.settings[0].spec["model"] = "fruit"
+    assert "Not run on" not in maker.front_page.not_run(results, ["MeanCache"])
+    assert maker.front_page.not_run(results, ["ZEUS"]) == " Not run on fruit: ZEUS."
+
+
+def test_how_much_has_run_counts_what_the_suite_asks_for(maker, folder):
+    store = Store(folder)
+    for spec, result in list(store.cells()):
+        if spec["method"] == "direct":
+            store.write(spec | {"method": "UniPC, direct grid"}, result)  # not asked for
+        if spec["method"] == "FORA":
+            store.write(spec | {"options": {"warm_up": 2}}, result)  # with this option neither
+            next(folder.glob(f"{name_of(spec)}*")).unlink()
+            store.fail(spec, "no")
+    told = maker.in_all(maker.gather([folder]).ours)
+    assert "1 of the 10 cells that the suite asks for have not run, and 1 could not" in told
 
 
 def test_what_a_form_adds_to_the_default(maker, folder, monkeypatch):

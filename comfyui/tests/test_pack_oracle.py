@@ -196,7 +196,7 @@ def test_noise_between_the_steps(kind: str) -> None:
     asked: dict[str, Any] = dict(budget=BUDGET, correct="on")
     fast = sampled(fakes.dpmpp_2m_sde, model=Model(sampling), noise=noise, **asked)
     assert "predicted in data space" in fast.text
-    assert distance(fast.latent, expected) < 1e-6
+    assert distance(fast.latent, expected) < 5e-6  # σ is of float32, and the noise has its root
 
 
 @pytest.mark.parametrize("function", [fakes.ipndm, fakes.keeps_x, fakes.clipped])

@@ -20,6 +20,7 @@ from torch import Tensor
 from .history.record import Record, sent
 from .meshes.auto import progress
 from .plan import Plan
+from .tracing import transformed
 
 #: Per unit of y: below it the outputs move slowly (benchmarks/pace.md).
 SLOW = 0.19
@@ -45,8 +46,14 @@ class Pace:
         self.sent: Callable[[], Record] | None = None
         self.gain = 0.0
 
-    def observed(self, record: Record, stage: int) -> None:
+    def turn(self) -> None:
+        """A regime begins, or x has changed: outputs move for another reason, too."""
+        self.forget()
+
+    def observed(self, record: Record, stage: int, leaves: Sequence[Tensor]) -> None:
         """An anchor was made; the second is sent to the host."""
+        if transformed(*leaves):
+            return
         self.forget()
         errors, levels = record.errors.get(stage), record.levels
         held = sorted([*record.queried, *record.extra]) == [0, self.second]
@@ -72,6 +79,9 @@ class Pace:
             return None
         words = f"{self.first.mesh}, {SAID}"
         return replace(self.first, anchors=self.first.slow, slow=(), mesh=words)
+
+    def tell(self, record: Record) -> None:
+        """The name of its mesh says it."""
 
     def slowly(self, errors: Sequence[Tensor]) -> bool:
         """Outputs that have not moved at all say nothing: hosts begin with zeros, some of them."""

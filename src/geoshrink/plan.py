@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,21 +12,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .aim import MEAN, Aim, first_budget
+from .aim import MEAN, Aim
 from .blocks import PER_SAMPLE, Blocks
 from .checks import check_coefficients, check_data_space, check_refine
 from .clock import CLOCKS, Clock
-from .correction import Correction, usual
+from .correction import Correction
 from .files import write_whole
 from .grid import Grid, Track
-from .meshes.auto import noise_levels, progress
+from .making import made
+from .meshes.auto import check_levels, progress
 from .meshes.paper import certificate, retention_floor
-from .meshes.placement import check_anchors, choose_anchors
-from .meshes.slow import slow_anchors
+from .meshes.placement import check_anchors
+from .meshes.slow import check_slow
 from .methods import METHODS as METHODS
-from .methods import is_default
 from .plan_json import VERSION as VERSION
-from .plan_json import decoded, encoded, sealed
+from .plan_json import decoded, encoded, read, sealed
 from .pointers import explained, see
 from .purpose import Purpose
 from .rules import Rule
@@ -103,7 +103,7 @@ class Plan:
         object.__setattr__(self, "correct", Correction.of(self.correct))
         check_clock(self.clock, self.grid)
         object.__setattr__(self, "aim", Aim.of(self.aim))
-        object.__setattr__(self, "slow", check_slow(self))
+        object.__setattr__(self, "slow", check_slow(self.slow, self.anchors, self.grid, self.aim))
         object.__setattr__(self, "purpose", Purpose.of(self.purpose))
 
     @classmethod
@@ -181,62 +181,10 @@ class Plan:
         grid = Grid.of(sigmas, prediction=prediction, alphas=alphas, data=data, regimes=regimes)
         if target == FLOW and clock is None:
             check_levels(grid, "target='flow'")
-        given = dict(anchors=anchors, refine=refine, correct=correct, clock=clock)
-        given = aimed({"target": target, **given})
-        anchors, refine, correct, clock = (
-            given[k] for k in ("anchors", "refine", "correct", "clock")
-        )
-        refine = 1 if refine is None else refine
-        more = dict(rule=rule, coefficients=coefficients, space=space, refine=refine)
-        ours = correct is None and is_default({**given, **more})
-        if correct is None:
-            correct = ours and knows_noise(grid) and noise_levels(grid) is not None
-        rule = "signed time" if rule is None else rule
-        several = isinstance(rule, Iterable) and not isinstance(rule, str)
-        rules = [Rule.of(r) for r in rule] if several else [Rule.of(rule)]  # type: ignore
-        hold = all(r.name == "hold" for r in rules)
-        free = anchors is None
-        if free:
-            anchors = default_mesh(Correction.of(correct) is not None, hold)
-        aim = None
-        if target_db is not None:
-            check_samples(target_db, blocks)
-            budget, aim = aimed_at(grid, target_db, most, judge, anchors, (budget, speedup), refine)
-        elif most is not None or judge != MEAN:
-            raise ValueError(
-                f"most={most!r} and judge={judge!r} go with target_db: give the dB to reach, or a "
-                "budget alone"
-            )
-        chosen, mesh = choose_anchors(grid, budget, speedup, anchors, hold)
-        if ours and mesh == "auto":
-            mesh += " (cells are not corrected: the noise levels of another σ-grid are unknown)"
-        own = free and correct is True
-        correction = usual(len(chosen)) if own else Correction.of(correct)
-        aim = None if aim is None else replace(aim, usual=own)
-        if len(chosen) == grid.steps and refine == 1:
-            correction = None  # there is no cell
-        if clock is None:
-            clock = "mesh" if free and correction is not None and knows_noise(grid) else "sigma"
-        if len(rules) == 1:
-            rules *= len(chosen)
-        coefficients = None if coefficients is None else tuple(coefficients)
-        blocks = PER_SAMPLE if blocks is None else blocks
-        plain = coefficients is None and space == "output" and refine == 1 and len({*rules}) == 1
-        adapts = own and plain and aim is None and (mesh, clock) == ("corrected", "mesh")
-        return cls(
-            grid,
-            chosen,
-            tuple(rules),
-            coefficients,
-            space,
-            blocks,
-            mesh,
-            refine,
-            correction,
-            clock,
-            aim,
-            slow_anchors(grid, chosen) if adapts else (),
-        )
+        calls = dict(budget=budget, speedup=speedup, target_db=target_db, most=most, judge=judge)
+        cells = dict(rule=rule, space=space, blocks=blocks, coefficients=coefficients)
+        given = dict(anchors=anchors, target=target, refine=refine, correct=correct, clock=clock)
+        return cls(**made(grid, **aimed({**calls, **cells, **given})))
 
     @property
     def steps(self) -> int:
@@ -370,7 +318,7 @@ class Plan:
     @classmethod
     def load(cls, file: str | Path) -> Plan:
         """The plan in a file that save(), to_json() or `geoshrink plan` wrote."""
-        return given_plan(Path(file))
+        return read(cls, Path(file))
 
     @classmethod
     @explained("plans")
@@ -406,24 +354,6 @@ class Plan:
         return f"{self.budget} of {self.steps} stages ({how})"
 
 
-def check_slow(plan: Plan) -> tuple[int, ...]:
-    if isinstance(plan.slow, (tuple, list)) and not plan.slow:
-        return ()
-    slow, anchors = check_anchors(plan.slow, plan.grid), plan.anchors
-    if (
-        plan.aim is not None
-        or len(plan.grid.tracks) > 1
-        or len(slow) < 3
-        or len(slow) != len(anchors)
-        or slow[:2] != anchors[:2]
-    ):
-        raise ValueError(
-            f"slow={slow} must be as many anchors as {anchors}, more than two, and begin with the "
-            "same two, in a plan of one σ-grid without an aim"
-        )
-    return slow
-
-
 def source_of(seen: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
     """Plan.sources of a stage, from the anchors seen in its regime, latest first, and the two
     latest of the regime before.
@@ -443,15 +373,7 @@ def given_plan(plan: Any, others: Mapping[str, Any] | None = None, sigmas: Any =
     if given := [name for name, value in (others or {}).items() if value is not None]:
         raise ValueError(f"a plan decides everything: leave out {', '.join(given)}")
     if isinstance(plan, (str, Path)):
-        try:
-            plan = Plan.from_json(Path(plan).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(
-                f"plan={str(plan)[:200]!r} is not a readable file ({type(error).__name__}): give a "
-                "Plan, the path of its JSON file, or the contents as a dict"
-            ) from None
-        except ValueError as error:
-            raise see(ValueError(f"{plan}: {error}"), "plans") from None
+        plan = read(Plan, plan)
     elif isinstance(plan, Mapping):
         plan = Plan.from_body(plan)
     if not isinstance(plan, Plan):
@@ -462,54 +384,6 @@ def given_plan(plan: Any, others: Mapping[str, Any] | None = None, sigmas: Any =
     if sigmas is not None:
         check_plan(plan, Grid.of(sigmas))
     return plan
-
-
-def default_mesh(corrected: bool, hold: bool) -> str:
-    """The mesh where none is named. Those of linear prediction are not for holding."""
-    return "sigma" if hold else "corrected" if corrected else "auto"
-
-
-@explained("quality")
-def aimed_at(
-    grid: Grid,
-    db: float,
-    most: int | None,
-    judge: str,
-    anchors: Any,
-    others: Sequence[Any],
-    refine: int,
-) -> tuple[int, Aim]:
-    """(the budget to begin with, the aim)."""
-    if any(other is not None for other in others):
-        given = next(other for other in others if other is not None)
-        raise ValueError(
-            f"target_db={db!r} finds the number of calls itself: leave out budget or speedup "
-            f"({given!r}); most={given!r} would cap it"
-        )
-    if not isinstance(anchors, str):
-        raise ValueError(f"target_db={db!r} places the anchors itself: leave out {anchors!r}")
-    if refine > 1:
-        raise ValueError(
-            f"target_db={db!r} is a distance to the full run; target='flow' and refine={refine} "
-            "aim at the exact flow: give a budget there"
-        )
-    check_levels(grid, f"target_db={db!r}")
-    aim = Aim(db, most, judge, anchors)
-    least = min(grid.steps, max(4, 1 + len(grid.regimes)))
-    if aim.most is not None and aim.most < least:
-        raise ValueError(f"most={most} is too few: a run needs at least {least} calls")
-    return min(first_budget(aim.db, grid.steps, least), aim.most or grid.steps), aim
-
-
-def check_samples(db: float, blocks: Blocks | None) -> None:
-    if blocks is not None and 0 not in blocks.dims:
-        raise ValueError(
-            f"target_db={db!r} is judged sample by sample: blocks={blocks} must keep axis 0 apart"
-        )
-
-
-def knows_noise(grid: Grid) -> bool:
-    return all(track.noise is not None for track in grid.tracks)
 
 
 def clock_of(track: Track, clock: str) -> Clock:
@@ -524,14 +398,6 @@ def check_clock(clock: Any, grid: Grid) -> None:
         raise ValueError(f"unknown clock {clock!r}; choose one of {', '.join(CLOCKS)}")
     if clock == "mesh":
         check_levels(grid, "clock='mesh'")
-
-
-def check_levels(grid: Grid, what: str) -> None:
-    if not knows_noise(grid):
-        raise ValueError(
-            f"{what} needs the noise levels of the grid: pass data=0.0 or data=1.0 for a flow grid "
-            "within [0, 1], or alphas for other outputs"
-        )
 
 
 def check_plan(plan: Plan, grid: Grid) -> Plan:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from reprlib import repr as cut
 from typing import Any, TypeVar
 
 from .blocks import Blocks
 from .files import digest, version
 from .grid import read_grid
+from .pointers import explained
 from .purpose import Purpose
 from .rules import Rule
 
@@ -79,3 +81,17 @@ def decoded(kind: type[Made], body: Any) -> Made:
         return kind(grid, anchors, tuple(rules), coefficients, **more)  # type: ignore[call-arg]
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ValueError(f"this plan is damaged: {str(error)[:LETTERS]}") from None
+
+
+@explained("plans")
+def read(kind: Any, file: str | Path) -> Any:
+    """The plan in a file, an object of this class; errors name the file."""
+    try:
+        return kind.from_json(Path(file).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"plan={str(file)[:200]!r} is not a readable file ({type(error).__name__}): give a "
+            "Plan, the path of its JSON file, or the contents as a dict"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None

@@ -5,40 +5,27 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .asked import asked_plan, check_dtype, check_refined, check_solver, with_reserve
 from .checks import whole
-from .correctable import OUT_OF_REACH, corrector_of, plan_with
-from .history import (
-    Record,
-    RefinedHistory,
-    Reserve,
-    check_group,
-    check_mask,
-    history_of,
-    kind_of,
-    on_host,
-)
-from .history.masks import fit_masks
-from .outputs import flatten, keys_of, structure
+from .correctable import corrector_of
+from .history import Record, Reserve, check_group, check_mask, history_of, on_host
+from .mirror import check_output, kinds, states_of
+from .outputs import flatten, structure
 from .pace import Pace
 from .plan import Plan, given_plan
 from .quality import Goal
 from .quality.estimate import NEEDED, Estimate, estimate
 from .report import Report, self_check
-from .solvers import SOLVERS
 from .solvers.response import Path as Place
 from .solvers.response import Response
-from .teaching import teacher_of
-from .tracing import transformed
+from .teaching import Pupil, teacher_of
 from .track import Track
-
-CAPPED = "more calls are expected to be needed"
 
 
 class Run:
@@ -122,50 +109,291 @@ class Run:
         **options: Any,
     ):
         self._reserve = Reserve(reserve)
-        if solver is not None and not (isinstance(solver, str) and solver in SOLVERS):
-            raise ValueError(f"unknown solver {solver!r}; choose one of {', '.join(SOLVERS)}")
+        check_solver(solver)
         if isinstance(sigmas, (Plan, str, Path)):
             sigmas, plan = None, sigmas
-        self._teacher = teacher_of(learn, options, plan, reserve, group)
+        teacher = teacher_of(learn, options, plan, reserve, group)
         if plan is not None:
-            self.plan = given_plan(plan, {**options, "budget": budget}, sigmas)
+            plan = given_plan(plan, {**options, "budget": budget}, sigmas)
         else:
-            check_options(options)
-            planned = budget
-            if reserve and budget is not None:
-                planned = whole(budget, "budget") - reserve
-                if planned < 2:
-                    raise ValueError(
-                        f"reserve={reserve} leaves {planned} of a budget of {budget} to be "
-                        "planned: keep fewer in hand"
-                    )
-            why = "queries are kept in reserve" if reserve else None
-            if solver not in (None, "euler") and not self.reaches:
-                why = OUT_OF_REACH
-            self.plan = plan_with(solver, sigmas, planned, options, why)
-        if dtype not in (torch.float32, torch.float64):
-            raise ValueError(
-                f"statistics are accumulated in torch.float32 or torch.float64, got {dtype}"
-            )
-        if self.plan.aim is not None and reserve:
-            raise ValueError(
-                f"reserve={reserve} and target_db={self.plan.aim.db:g} both decide on further "
-                "queries: give one of them"
-            )
-        twice = solver is not None and SOLVERS[solver].evaluations > 1
-        if reserve or twice:  # it counts cells of this plan; what is seen at a stage is two outputs
-            self.plan = replace(self.plan, slow=())
-        self._asked, self._recording = self.plan, None
+            plan = asked_plan(sigmas, budget, options, solver, reserve, self.reaches)
+        check_dtype(dtype)
+        self.plan = self._asked = with_reserve(plan, reserve, solver)
+        self._pupil = None if teacher is None else Pupil(teacher)
         self._guide = guide_of(self.plan)
         self.mask, self.dtype, self.group = check_mask(mask), dtype, check_group(group)
         self._history = history_of(self.plan, self.mask, dtype, self.group)
-        if self.plan.refine > 1:
-            solver = check_refined(self.plan, solver)
-        self._why: str | None = None  # cells are not corrected, where the plan says they are
-        self.know(solver)
+        self.know(check_refined(self.plan, solver) if self.plan.refine > 1 else solver)
         self._record = Record(self.plan)
         self._reported: tuple[Record, tuple[int, ...], Report] | None = None
         self.reset()
+
+    def __call__(
+        self, n: int, evaluate: Callable[[], Any], x: Any = None, *, regime: Hashable = None
+    ) -> Any:
+        """The output of stage n: evaluate() at an anchor, a prediction elsewhere.
+
+        n          the stage, counted from 0; stage 0 begins a new run
+        evaluate   called without arguments, returns the model's output
+        x          the state: for the estimate, target_db, learn and space="data"
+        regime     anything that is equal while guidance, expert and conditioning stay the same
+        """
+        n = whole(n, "a stage number")
+        try:
+            if self.queries(n, x, regime=regime):
+                output = evaluate()
+                return self.observe(n, output, x)
+            return self.predict(n, x)
+        except BaseException as error:
+            self._restart(n, f"{type(error).__name__} was raised")
+            raise
+
+    def with_state(
+        self, n: int, evaluate: Callable[[], Any], x: Any, *, regime: Hashable = None
+    ) -> tuple[Any, Any]:
+        """run(n, evaluate, x, regime=…), and the state to step from: x, but for the correction of a
+        cell, which is then not in the output.
+        """
+        n = whole(n, "a stage number")
+        try:
+            if not self.queries(n, x, regime=regime):
+                return self.predict(n, x), x
+            output = evaluate()
+            leaves, unflatten = flatten(x)
+            output, memory = self.observe_state(n, output, x, [[leaf] for leaf in leaves])
+            return output, unflatten([t for state in memory for t in state if t is not None])
+        except BaseException as error:
+            self._restart(n, f"{type(error).__name__} was raised")
+            raise
+
+    def reset(self) -> None:
+        """Forgets every tensor. The report of the latest run stays until the next one begins."""
+        self._history.forget()
+        self._reserve.reset()
+        if self._pupil is not None:
+            self._pupil.recording = None
+        if self._guide is not None:
+            self._guide.sent = None
+        self._fresh, self._done = True, False
+        self._stage = -1
+        self._regime: Hashable = None
+        self._x_kind: list[tuple] | None = None
+        self._unflatten: Callable[[list[Tensor]], Any] | None = None
+        self._structure: Any = None
+
+    def _begin(self) -> None:
+        """A new run begins with what was asked for; with a guide, with its first guess again."""
+        self.reset()
+        if self._pupil is not None and self.plan is not self._asked:
+            self.use(self._asked)
+        if self._guide is not None:
+            self._guide.reset()
+            if self.plan is not self._guide.first:
+                self.follow(self._guide.first)
+        self._record = Record(self.plan, self._levels or None, self.corrects)
+        self._fresh = False
+        if self._why is not None:
+            self._record.fall_back(0, self._why)
+
+    def queries(self, n: int, x: Any = None, *, regime: Hashable = None) -> bool:
+        """Whether stage n must be queried, now that the loop has come to it; x and regime are those
+        of a call.
+        """
+        if n == 0 or self._fresh or (self._done and 0 <= n < self.steps - 1):
+            self._begin()
+        stage = self.plan.grid.effective.get(n)
+        turned = regime is not None and self._regime is not None and regime != self._regime
+        changed = x is not None and self._x_kind is not None and self._x_kind != kinds(x)
+        if self._guide is not None and (turned or (changed and stage is not None)):
+            self._guide.turn()
+        if stage is not None:
+            self._steer(stage)
+        if turned:
+            reason = f"the regime changed from {self._regime!r} to {regime!r}"
+            self._record.fall_back(self._number(n), f"{reason}: a regime begins")
+            self._history.begin_regime()
+        self._regime = regime if regime is not None else self._regime
+        if not 0 <= n < self.steps:
+            return self._fall_back(n, f"stage {n} is not on the grid of {self.steps} stages")
+        if self.plan.exact:
+            return True
+        if stage is None:
+            return not self._history.seen
+        if changed:
+            self._restart(n, "the state x changed shape, dtype or device")
+        if stage <= self._stage:
+            self._restart(n, "the stage was called again or out of order")
+        if self.plan.asked[stage]:
+            return True
+        if not self._history.seen:
+            return self._fall_back(n, "no exact output to predict from")
+        if stage not in self._history.cell:
+            return self._fall_back(n, "an anchor before this stage was never run")
+        return stage == self._reserve.stage and self._fall_back(n, self._reserve.reason)
+
+    def _steer(self, stage: int | None = None) -> None:
+        """Goes on with other anchors, where the guide asks for them, once a stage is reached at
+        which the next can be; None: now. Waits for the device.
+        """
+        guide = self._guide
+        if guide is None or guide.sent is None or (stage is not None and stage < guide.due):
+            return
+        plan = guide.decided()
+        if plan is not None:
+            self._history.keep_tables()
+            self.follow(plan)
+        guide.tell(self._record)
+
+    def observe(self, n: int, output: Any, x: Any = None) -> Any:
+        """Takes in the exact output of stage n at state x; returns what the solver receives: the
+        output itself, its average over the refined stage, or one that carries the cell's
+        correction.
+        """
+        return self._observe(n, output, x, None)[0]
+
+    def observe_state(
+        self, n: int, output: Any, x: Any, memory: Sequence[Sequence[Tensor | None]]
+    ) -> tuple[Any, Sequence[Sequence[Tensor | None]]]:
+        """The same where the solver's state can be moved: (what it receives, its state).
+
+        memory   for each slot x and the tensors that the solver stores, in the response's order
+        """
+        return self._observe(n, output, x, memory)
+
+    def _observe(self, n: int, output: Any, x: Any, memory: Any) -> tuple[Any, Any]:
+        stage = self.plan.grid.effective.get(n)
+        if stage == 0 and self._pupil is not None:
+            solver = self._known[0]
+            self.use(self._pupil.ask(self._asked, output, x, self.mask, self._levels, solver))
+        if stage is None or self.plan.exact:
+            self._observe_exact(n, stage, output, x)
+        else:
+            output, memory = self._observe_anchor(n, stage, output, x, memory)
+        self._finish(n)
+        return output, memory
+
+    def _observe_exact(self, n: int, stage: int | None, output: Any, x: Any) -> None:
+        """Where nothing will be predicted from an output, only what it teaches is kept."""
+        if stage is None and 0 <= n < self.steps:
+            self._fall_back(n, "the stage has zero length and was queried all the same")
+        if stage is not None and self._pupil is not None:
+            last = stage == self.plan.steps - 1
+            why = self._pupil.keep(stage, last, output, x, self._levels)
+            if why is not None:
+                self._record.fall_back(stage, why)
+        self._record.exact(n if stage is None else stage, on_grid=stage is not None)
+        self._stage = self._stage if stage is None else stage
+
+    def _observe_anchor(
+        self, n: int, stage: int, output: Any, x: Any, memory: Any
+    ) -> tuple[Any, Any]:
+        leaves, unflatten = flatten(output)
+        check_output(output, leaves, self.plan.grid, self.mask)
+        if stage in self.plan.restarts:
+            self._history.begin_regime()
+        form = structure(output)
+        self._join(n, leaves, form)
+        self._unflatten, self._structure = unflatten, form
+        if memory is not None and len(memory) != len(leaves):
+            raise ValueError(
+                f"x ({len(memory)} tensors) does not mirror the model's output ({len(leaves)})"
+            )
+        states = states_of(x, len(leaves), self.plan.space, self._structure)
+        errors = self._history.observe(stage, leaves, states, memory)
+        if self._history.left is not None:
+            self._record.fall_back(stage, f"the cell before is not corrected: {self._history.left}")
+        self._record.observed(stage, self._history, errors)
+        self._measure(stage, leaves, x)
+        if self._guide is not None:
+            self._guide.observed(self._record, stage, leaves)
+        self._stage, self._x_kind = stage, kinds(x)
+        self._reserve.observed(self.plan, stage, errors, self._history.skipped(stage))
+        received = self._history.received(stage, leaves, states, memory is None)
+        if any(new is not leaf for new, leaf in zip(received, leaves)):
+            output = unflatten(received)
+        moved = self._history.take_moved()
+        if memory is not None and any(m is not None for m in moved):
+            memory = [own if m is None else m[1] for own, m in zip(memory, moved)]
+        return output, memory
+
+    def _join(self, n: int, leaves: list[Tensor], form: Any) -> None:
+        """Restarts the history where these outputs do not continue it; those of another regime can
+        be others.
+        """
+        fits, same = self._history.fits(leaves), self._structure in (None, form)
+        if fits and same:
+            return
+        if not self._history.seen:
+            self._history.forget()
+        elif not fits:
+            self._restart(n, "the model's output changed shape, dtype or device")
+        else:
+            self._restart(n, "the model's output changed its structure")
+
+    def _measure(self, stage: int, leaves: list[Tensor], x: Any) -> None:
+        """Writes down how large the data is: the estimate needs it once, an aim at every anchor."""
+        levels, aim = self._levels, self.plan.aim
+        if x is None and aim is not None:
+            raise ValueError(f"target_db={aim.db:g} needs the state: run(n, evaluate, x)")
+        due = aim is not None or stage == self.plan.anchors[-1]
+        if x is None or not levels or self.plan.refine > 1 or not due:
+            return
+        try:
+            states = flatten(x)[0]
+        except (TypeError, ValueError):
+            return
+        if len(states) == len(leaves):
+            self._record.sizes[stage] = self._history.data_sizes(stage, leaves, states, levels)
+
+    def predict(self, n: int, x: Any = None) -> Any:
+        """The predicted output of the skipped stage n at state x."""
+        if self._unflatten is None or not self._history.seen:
+            raise RuntimeError(f"stage {n} cannot be predicted: nothing was observed before it")
+        stage, slots = self.plan.grid.effective.get(n), len(self._history.slots)
+        states = states_of(x, slots, self.plan.space, self._structure)
+        if stage is None:  # zero length: the solver does not move, so the latest output is held
+            point = bisect_left(self.plan.grid.kept, n)
+            leaves = self._history.predict(point, states, hold=True)
+        else:
+            self._stage = stage
+            self._record.predicted(stage, self._history)
+            leaves = self._history.predict(stage, states)
+        output = self._unflatten(leaves)
+        self._finish(n)
+        return output
+
+    def leap(self, x: list[Tensor]) -> tuple[int, list[Tensor]]:
+        """(next stage, x there): the skipped stages after an anchor by Euler, in one update."""
+        self._steer()
+        stages = self._history.skipped(self._stage)
+        if stages:
+            x = self._history.leap(stages, x)
+            self._stage = stages[-1]
+        for n in stages:
+            self._record.predicted(n, self._history)
+        return self._stage + 1, x
+
+    def _finish(self, n: int) -> None:
+        """After the last stage nothing is left to predict, so nothing is kept."""
+        if n == self.steps - 1:
+            self._history.forget()
+            self._done = True
+
+    def _restart(self, n: int, reason: str) -> None:
+        self._record.fall_back(self._number(n), f"{reason}: the history restarts")
+        self._history.forget()
+        if self._guide is not None:
+            self._guide.forget()
+        self._unflatten = self._structure = None
+
+    def _fall_back(self, n: int, reason: str) -> bool:
+        if not self._record.explained(self._number(n)):
+            self._record.fall_back(self._number(n), reason)
+        return True
+
+    def _number(self, n: int) -> int:
+        """A stage's number in the report: the plan's, where it has one."""
+        return self.plan.grid.effective.get(n, n)
 
     @property
     def steps(self) -> int:
@@ -244,21 +472,45 @@ class Run:
         """The open cell is not corrected at its end: the state is not what the solver made it."""
         self._history.uncorrected = reason
 
-    def go_on_with(self, plan: Plan) -> None:
-        """Another plan of the same grid takes over from here; neither is refined."""
-        self.plan = self._history.plan = self._record.plan = plan
-        self._history.tables, self._reported = [], None
-        self.know(None, self._levels)
-        self._record.corrects = False
-        seen = self._guide.seen if isinstance(self._guide, Goal) else ()
-        self._guide = guide_of(plan, seen)
-        if self._history.seen:
-            self._history.open_cell()
-
     @property
     def adapts(self) -> bool:
         """Whether it may go on with other anchors than its plan has."""
         return self._guide is not None or self.learns
+
+    @property
+    def learns(self) -> bool:
+        """Whether what it runs is decided by what exact runs have taught."""
+        return self._pupil is not None
+
+    @property
+    def teaches(self) -> bool:
+        """Whether this run is exact, and is recorded to learn from."""
+        return self._pupil is not None and self._pupil.recording is not None
+
+    def use(self, plan: Plan) -> None:
+        """Another plan of the same grid, before anything was predicted by this one."""
+        self._take(plan)
+        self.know(*self._known)
+        self._record.corrects = self.corrects
+        self._guide = guide_of(plan)
+
+    def follow(self, plan: Plan) -> None:
+        """Other anchors from here on, on the same grid, with the same solver."""
+        self._take(plan)
+        corrector = self._history.corrector
+        if corrector is not None and plan.correct is not None:
+            self._history.corrector = corrector.with_plan(plan)
+        if self._history.seen:
+            self._history.open_cell()
+
+    def go_on_with(self, plan: Plan) -> None:
+        """Another plan of the same grid takes over from here; neither is refined."""
+        self._take(plan)
+        self.know(None, self._levels)
+        self._record.corrects = False
+        self._guide = guide_of(plan, self._guide.seen if isinstance(self._guide, Goal) else ())
+        if self._history.seen:
+            self._history.open_cell()
 
     def stay(self) -> None:
         """It keeps its anchors, however slowly its outputs move."""
@@ -266,359 +518,9 @@ class Run:
             self._guide, plan = None, replace(self.plan, slow=())
             self.plan = self._asked = self._history.plan = self._record.plan = plan
 
-    @property
-    def learns(self) -> bool:
-        """Whether what it runs is decided by what exact runs have taught."""
-        return self._teacher is not None
-
-    @property
-    def teaches(self) -> bool:
-        """Whether this run is exact, and is recorded to learn from."""
-        return self._recording is not None
-
-    def use(self, plan: Plan) -> None:
-        """Another plan of the same grid, before anything was predicted by this one."""
+    def _take(self, plan: Plan) -> None:
         self.plan = self._history.plan = self._record.plan = plan
         self._history.tables, self._reported = [], None
-        self.know(*self._known)
-        self._record.corrects = self.corrects
-        self._guide = guide_of(plan)
-
-    def follow(self, plan: Plan) -> None:
-        """Other anchors from here on, on the same grid, with the same solver."""
-        self.plan = self._history.plan = self._record.plan = plan
-        self._history.tables, self._reported = [], None
-        corrector = self._history.corrector
-        if corrector is not None and plan.correct is not None:
-            self._history.corrector = corrector.with_plan(plan)
-        if self._history.seen:
-            self._history.open_cell()
-
-    def reset(self) -> None:
-        """Forgets every tensor. The report of the latest run stays until the next one begins."""
-        self._history.forget()
-        self._reserve.reset()
-        self._recording = None
-        if self._guide is not None:
-            self._guide.sent = None
-        self._fresh, self._done = True, False
-        self._stage = -1
-        self._regime: Hashable = None
-        self._x_kind: list[tuple] | None = None
-        self._unflatten: Callable[[list[Tensor]], Any] | None = None
-        self._structure: Any = None
-
-    def __call__(
-        self, n: int, evaluate: Callable[[], Any], x: Any = None, *, regime: Hashable = None
-    ) -> Any:
-        """The output of stage n: evaluate() at an anchor, a prediction elsewhere.
-
-        n          the stage, counted from 0; stage 0 begins a new run
-        evaluate   called without arguments, returns the model's output
-        x          the state: for the estimate, target_db, learn and space="data"
-        regime     anything that is equal while guidance, expert and conditioning stay the same
-        """
-        n = whole(n, "a stage number")
-        try:
-            if self.queries(n, x, regime=regime):
-                output = evaluate()
-                return self.observe(n, output, x)
-            return self.predict(n, x)
-        except BaseException as error:
-            self._restart(n, f"{type(error).__name__} was raised")
-            raise
-
-    def queries(self, n: int, x: Any = None, *, regime: Hashable = None) -> bool:
-        """Whether stage n must be queried, now that the loop has come to it; x and regime are those
-        of a call.
-        """
-        if n == 0 or self._fresh or (self._done and 0 <= n < self.steps - 1):
-            self.reset()
-            self._begin_plan()
-            self._record = Record(self.plan, self._levels or None, self.corrects)
-            self._fresh = False
-            if self._why is not None:
-                self._record.fall_back(0, self._why)
-        stage = self.plan.grid.effective.get(n)
-        turned = regime is not None and self._regime is not None and regime != self._regime
-        changed = x is not None and self._x_kind not in (None, kinds(x))
-        if (turned or (changed and stage is not None)) and isinstance(self._guide, Pace):
-            self._guide.forget()
-        if stage is not None:
-            self._steer(stage)
-        if turned:
-            reason = f"the regime changed from {self._regime!r} to {regime!r}"
-            self._record.fall_back(self._number(n), f"{reason}: a regime begins")
-            self._history.begin_regime()
-        self._regime = regime if regime is not None else self._regime
-        if not 0 <= n < self.steps:
-            return self._fall_back(n, f"stage {n} is not on the grid of {self.steps} stages")
-        if self.plan.exact:
-            return True
-        if stage is None:
-            return not self._history.seen
-        if self._x_kind is not None and x is not None and self._x_kind != kinds(x):
-            self._restart(n, "the state x changed shape, dtype or device")
-        if stage <= self._stage:
-            self._restart(n, "the stage was called again or out of order")
-        if self.plan.asked[stage]:
-            return True
-        if not self._history.seen:
-            return self._fall_back(n, "no exact output to predict from")
-        if stage not in self._history.cell:
-            return self._fall_back(n, "an anchor before this stage was never run")
-        return stage == self._reserve.stage and self._fall_back(n, self._reserve.reason)
-
-    def with_state(
-        self, n: int, evaluate: Callable[[], Any], x: Any, *, regime: Hashable = None
-    ) -> tuple[Any, Any]:
-        """run(n, evaluate, x, regime=…), and the state to step from: x, but for the correction of a
-        cell, which is then not in the output.
-        """
-        n = whole(n, "a stage number")
-        try:
-            if not self.queries(n, x, regime=regime):
-                return self.predict(n, x), x
-            output = evaluate()
-            leaves, unflatten = flatten(x)
-            output, memory = self.observe_state(n, output, x, [[leaf] for leaf in leaves])
-            return output, unflatten([t for state in memory for t in state if t is not None])
-        except BaseException as error:
-            self._restart(n, f"{type(error).__name__} was raised")
-            raise
-
-    def observe(self, n: int, output: Any, x: Any = None) -> Any:
-        """Takes in the exact output of stage n at state x; returns what the solver receives: the
-        output itself, its average over the refined stage, or one that carries the cell's
-        correction.
-        """
-        return self._observe(n, output, x, None)[0]
-
-    def observe_state(
-        self, n: int, output: Any, x: Any, memory: Sequence[Sequence[Tensor | None]]
-    ) -> tuple[Any, Sequence[Sequence[Tensor | None]]]:
-        """The same where the solver's state can be moved: (what it receives, its state).
-
-        memory   for each slot x and the tensors that the solver stores, in the response's order
-        """
-        return self._observe(n, output, x, memory)
-
-    def _observe(self, n: int, output: Any, x: Any, memory: Any) -> tuple[Any, Any]:
-        stage = self.plan.grid.effective.get(n)
-        if stage == 0 and self._teacher is not None:
-            self._ask_teacher(output, x)
-        if stage is None or self.plan.exact:
-            if stage is None and 0 <= n < self.steps:
-                self._fall_back(n, "the stage has zero length and was queried all the same")
-            self._keep_for_learning(stage, output, x)
-            self._record.exact(n if stage is None else stage, on_grid=stage is not None)
-            self._stage = self._stage if stage is None else stage
-            self._finish(n)
-            return output, memory
-        leaves, unflatten = flatten(output)
-        self._check_output(output, leaves)
-        if stage in self.plan.restarts:
-            self._history.begin_regime()
-        fits = self._history.fits(leaves)
-        same = self._structure in (None, structure(output))
-        if not self._history.seen and not (fits and same):  # a regime's outputs can be others
-            self._history.forget()
-        elif not fits:
-            self._restart(n, "the model's output changed shape, dtype or device")
-        elif not same:
-            self._restart(n, "the model's output changed its structure")
-        self._unflatten, self._structure = unflatten, structure(output)
-        if memory is not None and len(memory) != len(leaves):
-            raise ValueError(
-                f"x ({len(memory)} tensors) does not mirror the model's output ({len(leaves)})"
-            )
-        states = self._states(x, len(leaves))
-        errors = self._history.observe(stage, leaves, states, memory)
-        if self._history.left is not None:
-            self._record.fall_back(stage, f"the cell before is not corrected: {self._history.left}")
-        self._record.observed(stage, self._history, errors)
-        self._measure(stage, leaves, x)
-        if isinstance(self._guide, Goal) or (self._guide and not transformed(*leaves)):
-            self._guide.observed(self._record, stage)
-        self._stage, self._x_kind = stage, kinds(x)
-        self._reserve.observed(self.plan, stage, errors, self._history.skipped(stage))
-        if isinstance(self._history, RefinedHistory):
-            received = self._history.averaged(stage, leaves, states, memory is None)
-            if any(new is not leaf for new, leaf in zip(received, leaves)):
-                output = unflatten(received)
-        moved = self._history.take_moved()
-        if any(m is not None for m in moved):
-            if not isinstance(self._history, RefinedHistory):
-                pairs = zip(leaves, moved)
-                output = unflatten([leaf if m is None else m[0] for leaf, m in pairs])
-            if memory is not None:
-                memory = [own if m is None else m[1] for own, m in zip(memory, moved)]
-        self._finish(n)
-        return output, memory
-
-    def _ask_teacher(self, output: Any, x: Any) -> None:
-        """At the first stage: goes on with the plan that the teacher says."""
-        leaves, teacher = flatten(output)[0], self._teacher
-        assert teacher is not None
-        why = None
-        if x is None:
-            raise ValueError("learn=… needs the state: run(n, evaluate, x)")
-        if transformed(*leaves):
-            why = "the run is compiled, or under a transform of torch.func"
-        elif not self._levels:
-            why = "it is not known what the outputs say about the data"
-        elif [t.shape for t in flatten(x)[0]] != [leaf.shape for leaf in leaves]:
-            why = "x does not mirror the model's output"
-        masks = () if self.mask is None else fit_masks(self.mask, leaves)
-        solver = self._known[0] if isinstance(self._known[0], str) else ""
-        plan, self._recording = teacher.begin(self._asked, leaves, solver, masks, why)
-        self.use(plan)
-
-    def _keep_for_learning(self, stage: int | None, output: Any, x: Any) -> None:
-        """Hands an exact run over to the teacher, stage by stage."""
-        if self._recording is None or stage is None:
-            return
-        try:
-            both = flatten(output)[0], flatten(x)[0]
-            why = self._recording.keep(stage, *both, self._levels)
-        except Exception as error:  # the output is there: it is not lost for this
-            why = f"{type(error).__name__}: {error}"
-        if why is not None:
-            self._record.fall_back(stage, f"nothing is learned from this run: {why}")
-            self._recording = None
-        elif stage == self.plan.steps - 1:
-            self._recording, ended = None, self._recording
-            ended.end()
-
-    def _measure(self, stage: int, leaves: list[Tensor], x: Any) -> None:
-        """Writes down how large the data is, which the estimate needs once."""
-        levels, held = self._levels, isinstance(self._guide, Goal)
-        if x is None and isinstance(self._guide, Goal):
-            raise ValueError(
-                f"target_db={self._guide.aim.db:g} needs the state: run(n, evaluate, x)"
-            )
-        due = held or stage == self.plan.anchors[-1]
-        if x is None or not levels or self.plan.refine > 1 or not due:
-            return
-        try:
-            states = flatten(x)[0]
-        except (TypeError, ValueError):
-            return
-        if len(states) == len(leaves):
-            self._record.sizes[stage] = self._history.data_sizes(stage, leaves, states, levels)
-
-    def _steer(self, stage: int | None = None) -> None:
-        """Goes on with other anchors, where the guide asks for them, once a stage is reached at
-        which the next can be; None: now. Waits for the device.
-        """
-        guide = self._guide
-        if guide is None or guide.sent is None or (stage is not None and stage < guide.due):
-            return
-        plan = guide.decided()
-        if plan is not None:
-            self._history.keep_tables()
-            self.follow(plan)
-        if not isinstance(guide, Goal):
-            return
-        if guide.capped and not any(CAPPED in why for _, why in self._record.reasons):
-            self._record.fall_back(guide.seen[-1], f"{guide.aim}: {CAPPED}")
-
-    def _begin_plan(self) -> None:
-        """A new run begins with what was asked for; with a guide, with the first guess again."""
-        if self._teacher is not None and self.plan is not self._asked:
-            self.use(self._asked)
-        if self._guide is not None:
-            self._guide.reset()
-            if self.plan is not self._guide.first:
-                self.follow(self._guide.first)
-
-    def predict(self, n: int, x: Any = None) -> Any:
-        """The predicted output of the skipped stage n at state x."""
-        if self._unflatten is None or not self._history.seen:
-            raise RuntimeError(f"stage {n} cannot be predicted: nothing was observed before it")
-        stage, slots = self.plan.grid.effective.get(n), len(self._history.slots)
-        states = self._states(x, slots)
-        if stage is None:  # zero length: the solver does not move, so the latest output is held
-            point = bisect_left(self.plan.grid.kept, n)
-            leaves = self._history.predict(point, states, hold=True)
-        else:
-            self._stage = stage
-            self._record.predicted(stage, self._history)
-            leaves = self._history.predict(stage, states)
-        output = self._unflatten(leaves)
-        self._finish(n)
-        return output
-
-    def leap(self, x: list[Tensor]) -> tuple[int, list[Tensor]]:
-        """(next stage, x there): the skipped stages after an anchor by Euler, in one update."""
-        self._steer()
-        stages = self._history.skipped(self._stage)
-        if stages:
-            x = self._history.leap(stages, x)
-            self._stage = stages[-1]
-        for n in stages:
-            self._record.predicted(n, self._history)
-        return self._stage + 1, x
-
-    def _check_output(self, output: Any, leaves: list[Tensor]) -> None:
-        for leaf in leaves:
-            if not leaf.dtype.is_floating_point:
-                raise TypeError(
-                    f"the model returned a tensor of {leaf.dtype}; only floating-point outputs can "
-                    "be predicted: leave it out of the output"
-                )
-        keys = keys_of(output)
-        if len(self.plan.grid.tracks) > 1 and keys != self.plan.grid.keys:
-            raise ValueError(
-                f"the σ-grids {self.plan.grid.keys or 'in a row'} do not mirror the model's output "
-                f"{keys or 'in a row'}: give them in the same structure, with the same keys"
-            )
-        several = isinstance(self.mask, (list, tuple, Mapping))
-        if several and keys_of(self.mask) != keys:
-            raise ValueError(
-                f"the masks {keys_of(self.mask) or 'in a row'} do not mirror the model's output "
-                f"{keys or 'in a row'}: give them in the same structure, with the same keys"
-            )
-
-    def _states(self, x: Any, count: int) -> list[Tensor | None]:
-        """The state of every slot, where the plan predicts in data space."""
-        if self.plan.space == "output":
-            return [None] * count
-        if x is None:
-            raise ValueError("space='data' predicts from the current state: run(n, evaluate, x)")
-        try:
-            leaves = flatten(x)[0]
-        except TypeError:
-            raise TypeError(f"x must mirror the model's output; got a {type(x).__name__}") from None
-        alike = count == 1 or self._structure in (None, structure(x))
-        if len(leaves) != count or not alike:
-            raise ValueError(
-                f"x ({keys_of(x) or len(leaves)} tensors) does not mirror the model's output "
-                f"({[*self._structure] if isinstance(self._structure, dict) else count})"
-            )
-        return list(leaves)
-
-    def _finish(self, n: int) -> None:
-        """After the last stage nothing is left to predict, so nothing is kept."""
-        if n == self.steps - 1:
-            self._history.forget()
-            self._done = True
-
-    def _restart(self, n: int, reason: str) -> None:
-        self._record.fall_back(self._number(n), f"{reason}: the history restarts")
-        self._history.forget()
-        if self._guide is not None:
-            self._guide.forget()
-        self._unflatten = self._structure = None
-
-    def _fall_back(self, n: int, reason: str) -> bool:
-        if not self._record.explained(self._number(n)):
-            self._record.fall_back(self._number(n), reason)
-        return True
-
-    def _number(self, n: int) -> int:
-        """A stage's number in the report: the plan's, where it has one."""
-        return self.plan.grid.effective.get(n, n)
 
 
 def guide_of(plan: Plan, seen: Sequence[int] = ()) -> Goal | Pace | None:
@@ -629,28 +531,3 @@ def guide_of(plan: Plan, seen: Sequence[int] = ()) -> Goal | Pace | None:
     if plan.aim is not None:
         return Goal(plan, seen)
     return Pace(plan) if plan.slow and plan.refine == 1 else None
-
-
-def check_refined(plan: Plan, solver: str | None) -> str:
-    """The solver of a refined plan, which is Euler: its steps are averaged as Euler's."""
-    if solver not in (None, "euler"):
-        raise ValueError(
-            f"refine={plan.refine} is for Euler; with solver={solver!r} leave it out, and "
-            "target='flow', too"
-        )
-    return "euler"
-
-
-def check_options(options: dict[str, Any]) -> None:
-    known = [*signature(Plan.of).parameters][2:]
-    for name in options:
-        if name not in known:
-            raise TypeError(f"unknown option {name!r}; the options are {', '.join(known)}")
-
-
-def kinds(x: Any) -> list[tuple] | None:
-    """Shape, dtype and device of every tensor of x; None where x is not ours to look into."""
-    try:
-        return None if x is None else [kind_of(leaf) for leaf in flatten(x)[0]]
-    except (TypeError, ValueError):
-        return None

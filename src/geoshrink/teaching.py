@@ -1,4 +1,4 @@
-"""What `learn` stands for, where runs are: who says at which stages they query (learning/)."""
+"""What `learn` stands for, where runs are: who says where they query (learning/), and who asks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from torch import Tensor
 
+from .history.masks import fit_masks
+from .outputs import flatten
 from .plan import Plan
 from .targets import RUN
+from .tracing import transformed
+from .track import Track
 
 #: What leaves a learned plan nothing to choose.
 PLACED = ("anchors", "coefficients", "refine", "blocks")
@@ -33,6 +37,52 @@ class Teacher(Protocol):
         why   nothing can be learned from it
         """
         ...
+
+
+class Pupil:
+    """A Run that is taught: it asks, and hands over its exact runs.
+
+    recording   of the run, where it is exact and something is learned from it
+    """
+
+    def __init__(self, teacher: Teacher):
+        self.teacher = teacher
+        self.recording: Any = None
+
+    def ask(
+        self, asked: Plan, output: Any, x: Any, mask: Any, levels: Sequence[Track], solver: Any
+    ) -> Plan:
+        """The plan of a run whose first output is there."""
+        leaves, why = flatten(output)[0], None
+        if x is None:
+            raise ValueError("learn=… needs the state: run(n, evaluate, x)")
+        if transformed(*leaves):
+            why = "the run is compiled, or under a transform of torch.func"
+        elif not levels:
+            why = "it is not known what the outputs say about the data"
+        elif [t.shape for t in flatten(x)[0]] != [leaf.shape for leaf in leaves]:
+            why = "x does not mirror the model's output"
+        masks = () if mask is None else fit_masks(mask, leaves)
+        name = solver if isinstance(solver, str) else ""
+        plan, self.recording = self.teacher.begin(asked, leaves, name, masks, why)
+        return plan
+
+    def keep(
+        self, stage: int, last: bool, output: Any, x: Any, levels: Sequence[Track]
+    ) -> str | None:
+        """Hands over a stage of an exact run; why nothing is learned from it, or None."""
+        if self.recording is None:
+            return None
+        try:
+            why = self.recording.keep(stage, flatten(output)[0], flatten(x)[0], levels)
+        except Exception as error:  # the output is there: it is not lost for this
+            why = f"{type(error).__name__}: {error}"
+        ended = self.recording
+        if why is not None or last:
+            self.recording = None
+        if why is None and last:
+            ended.end()
+        return None if why is None else f"nothing is learned from this run: {why}"
 
 
 #: Makes a teacher of what people pass as `learn` and of the callable that is the model. Set by the

@@ -15,6 +15,7 @@ from geoshrink.batch.jobs import Done, Engine, Job, Worker, drive
 from .code import CURRENT, STALE, state_of
 from .lab import Lab, Spec
 from .metrics.base import Skipped
+from .recall import Recall
 from .store import name_of
 
 MANY = 10**9  # shards: what is best kept together even then
@@ -57,10 +58,19 @@ class Said:
 
 
 class Attempts:
-    """The worker: one cell after another of a lab; what came of each, in a few words."""
+    """The worker: one cell after another of a lab; what came of each, in a few words.
 
-    def __init__(self, lab: Lab):
-        self.lab = lab
+    recall   what networks have said; not used where seconds are measured
+    """
+
+    def __init__(self, lab: Lab, recall: Recall | None = None):
+        self.lab, self.recall = lab, recall or Recall()
+
+    def make(self, spec: Spec) -> None:
+        if spec.get("kind") != "fidelity":
+            return self.lab.make(spec)
+        with self.recall.over([model.network for model in models_of(self.lab)]):
+            self.lab.make(spec)
 
     def __call__(self, spec: Spec) -> Said:
         store, damaged = self.lab.store, self.lab.damaged
@@ -71,7 +81,7 @@ class Attempts:
             keep &= state == CURRENT or not self.lab.anew
             broken = not keep and store.is_damaged(spec)
             if not keep:
-                self.lab.make(spec)
+                self.make(spec)
             self.lab.measure(spec)
             came = ("kept" if state == CURRENT else STALE) if keep else "done"
             return Said(came, damaged=broken + self.lab.damaged - damaged)
@@ -82,6 +92,11 @@ class Attempts:
             store.fail(spec, traceback.format_exc())
             words = f"{type(error).__name__}: {error}"
             return Said("failed", words, self.lab.damaged - damaged)
+
+
+def models_of(lab: Lab) -> list[Any]:
+    """Those that a lab of the zoo has loaded; of a checkpoint's none."""
+    return list(getattr(lab, "models", {}).values())
 
 
 class Runner:

@@ -109,6 +109,12 @@ class History:
             found.append(slot.data_size(track, stage, output, state) if alike else None)
         return found
 
+    def received(
+        self, stage: int, leaves: Sequence[Tensor], states: Sequence[Tensor | None], effective: bool
+    ) -> list[Tensor]:
+        """What the solver receives at the anchor just observed: its output, or what it moved to."""
+        return [leaf if s.moved is None else s.moved[0] for s, leaf in zip(self.slots, leaves)]
+
     def take_moved(self) -> list[Any]:
         """(output, state) of every slot after the correction, None where there was none: once."""
         found = [slot.moved for slot in self.slots]

@@ -114,7 +114,7 @@ class RefinedHistory:
         states: Sequence[Tensor | None],
         memory: Sequence[Sequence[Tensor | None]] | None = None,
     ) -> list[Tensor] | None:
-        """Without a memory d itself is moved from 0, for averaged() to add."""
+        """Without a memory d itself is moved from 0, for received() to add."""
         if memory is None and self.corrector is not None:
             memory = [[torch.zeros_like(leaf)] for leaf in leaves]
         return self.fine.observe(stage * self.times, leaves, states, memory)
@@ -125,7 +125,7 @@ class RefinedHistory:
     def skipped_before(self, stage: int) -> range:
         return self.fine.skipped_before(stage * self.times)
 
-    def averaged(
+    def received(
         self, stage: int, leaves: Sequence[Tensor], states: Sequence[Tensor | None], effective: bool
     ) -> list[Tensor]:
         """What the solver receives at the anchor just observed; the output itself at a first one,

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..asked import check_options
 from ..correctable import OUT_OF_REACH, plan_with
 from ..grid import Grid
 from ..plan import Plan, given_plan
 from ..pointers import explained
-from ..run import check_options
 from ..teaching import teacher_of
 from .options import plan_for
 from .stages import Wrapped

@@ -74,6 +74,18 @@ def noise_levels(grid: Grid) -> tuple[float, ...] | None:
     return tau if falls else None
 
 
+def knows_noise(grid: Grid) -> bool:
+    return all(track.noise is not None for track in grid.tracks)
+
+
+def check_levels(grid: Grid, what: str) -> None:
+    if not knows_noise(grid):
+        raise ValueError(
+            f"{what} needs the noise levels of the grid: pass data=0.0 or data=1.0 for a flow grid "
+            "within [0, 1], or alphas for other outputs"
+        )
+
+
 def progress(tau: Sequence[float], shape: Shape = UNIVERSAL) -> np.ndarray:
     """y of every τ."""
     done = 1 - np.asarray(tau, dtype=np.float64)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from .auto import believed, noise_levels
 from .belief import Costs, cheapest, with_starts
 from .corrected import SHARE, beliefs
 from .path import cheapest_pairs
+from .placement import check_anchors
 
 EVEN = 30.0  # the weight of the even belief
 LAST = 16.0
@@ -67,3 +69,17 @@ def through(costs: Costs, second: int) -> Costs:
         return found
 
     return own
+
+
+def check_slow(slow: Any, anchors: Sequence[int], grid: Grid, aim: Any) -> tuple[int, ...]:
+    """Those of a plan with these anchors."""
+    if isinstance(slow, (tuple, list)) and not slow:
+        return ()
+    slow = check_anchors(slow, grid)
+    alike = len(slow) == len(anchors) and slow[:2] == anchors[:2]
+    if aim is not None or len(grid.tracks) > 1 or len(slow) < 3 or not alike:
+        raise ValueError(
+            f"slow={slow} must be as many anchors as {anchors}, more than two, and begin with the "
+            "same two, in a plan of one σ-grid without an aim"
+        )
+    return slow

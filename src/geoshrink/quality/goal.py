@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from torch import Tensor
 
 from .. import aim
 from ..history.record import Record, sent
@@ -32,6 +33,7 @@ LEAN = 2.0
 #: With a profile: what counts of what the run sees itself, against what the profile expects.
 SEEN_SHARE = 0.2
 READ = ("omega", "changes", "sizes", "finite")
+CAPPED = "more calls are expected to be needed"
 
 
 class Goal:
@@ -60,7 +62,10 @@ class Goal:
         self.slots: list[Past] = []
         self.sent = None
 
-    def observed(self, record: Record, stage: int) -> None:
+    def turn(self) -> None:
+        """A regime begins, or x has changed: what was seen still counts."""
+
+    def observed(self, record: Record, stage: int, leaves: Sequence[Tensor]) -> None:
         """An anchor was made: what it has seen is sent to the host."""
         before = [n for n in self.seen if n < stage]  # a stage may be called again
         self.seen, self.sent = [*before, stage], None
@@ -124,6 +129,11 @@ class Goal:
             return None
         self.plan = plan
         return plan
+
+    def tell(self, record: Record) -> None:
+        """Once, that it may not make as many calls as are needed."""
+        if self.capped and not any(CAPPED in why for _, why in record.reasons):
+            record.fall_back(self.seen[-1], f"{self.aim}: {CAPPED}")
 
     def error(
         self, slot: Past, stage: int, constants: Constants, corrected: bool, most: Array

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,10 +45,18 @@ class Network(nn.Module):
     """What a recipe builds: forward(x, σ, label) is the model's own prediction.
 
     label has one number for each sample; the number of classes stands for no class at all.
+
+    stack   its blocks, where it is a list of such that each take one tensor to another of its shape
     """
+
+    stack: Sequence[nn.Module] = ()
 
     def forward(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
         raise NotImplementedError
+
+    def entry(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+        """What its first layer that knows the time makes of x: what TeaCache looks at."""
+        raise ValueError(f"a {type(self).__name__} does not say what its first layer sees")
 
     def decode(self, x: Tensor) -> Tensor:
         """Samples in natural units: pixels in [0, 1], log power, …"""

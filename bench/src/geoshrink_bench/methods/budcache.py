@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from geoshrink.outputs import flatten
 
@@ -22,6 +23,7 @@ from .stack import Streams
 from .taylorseer import Series, TaylorSeer
 
 Stages = tuple[int, ...]
+Made = TypeVar("Made", bound=Method)
 HOT, COLD = 0.05, 1e-5  # the temperatures of the annealing, in squared errors relative to x²
 NEAR = 3  # stages over which a full stage moves, when it moves a little
 
@@ -62,23 +64,38 @@ class BudCache(Method):
         mean square is about 1: the squared error is relative to that of x. The climb begins at the
         best schedule seen (their code for Wan), not at the last (that for FLUX).
         """
-        grid = cases[0].grid()
-        first = max(1, budget // 4) if prefix is None else prefix
-        fixed = frozenset({*range(min(first, grid.steps)), *grid.regimes})
-        if budget < len(fixed):
-            raise ValueError(
-                f"a budget of {budget} is less than the {len(fixed)} stages that BudCache always "
-                f"runs here: the first {first}, and where guidance switches"
-            )
-        found: list[tuple[float, BudCache]] = []
-        for each in (0, 1) if order is None else (order,):
+        orders = (0, 1) if order is None else (order,)
+        makes = [partial(cls, order=each) for each in orders]
+        return best_of(makes, cases, budget, prefix, heats, climbs, seed)
 
-            def loss(stages: Stages, each: int = each) -> float:
-                return off(cls(stages, each), cases, budget)
 
-            stages, error = Search(grid.steps, budget, fixed, loss, Random(seed)).run(heats, climbs)
-            found.append((error, cls(stages, each)))
-        return min(found, key=lambda pair: pair[0])[1]
+def best_of(
+    makes: Iterable[Callable[[Stages], Made]],
+    cases: Sequence[Case],
+    budget: int,
+    prefix: int | None,
+    heats: int,
+    climbs: int,
+    seed: int,
+) -> Made:
+    """Of the best schedules for each of these ways to make a method of one, the best."""
+    grid = cases[0].grid()
+    first = max(1, budget // 4) if prefix is None else prefix
+    fixed = frozenset({*range(min(first, grid.steps)), *grid.regimes})
+    if budget < len(fixed):
+        raise ValueError(
+            f"a budget of {budget} is less than the {len(fixed)} stages that BudCache always "
+            f"runs here: the first {first}, and where guidance switches"
+        )
+    found: list[tuple[float, Made]] = []
+    for make in makes:
+
+        def loss(stages: Stages, make: Callable[[Stages], Made] = make) -> float:
+            return off(make(stages), cases, budget)
+
+        stages, error = Search(grid.steps, budget, fixed, loss, Random(seed)).run(heats, climbs)
+        found.append((error, make(stages)))
+    return min(found, key=lambda pair: pair[0])[1]
 
 
 def off(method: Method, cases: Sequence[Case], budget: int) -> float:

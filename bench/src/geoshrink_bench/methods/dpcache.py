@@ -121,12 +121,6 @@ def path_costs(features: Sequence[Tensor], order: int, grid: Grid) -> np.ndarray
     return costs
 
 
-def known_at(i: int | None, j: int, order: int, first: int) -> list[int]:
-    """The full stages up to i and j that the sum needs, counted from the regime's first."""
-    past = [] if i is None else range(max(first, i - order + 1), i + 1)
-    return [n - first for n in (*past, j)]
-
-
 def cell_errors(features: Tensor, past: Sequence[int], order: int) -> Tensor:
     """mean|ĥ_n − h_n| at every n after the last of the past; a row of features each."""
     terms = differences([features[n] for n in past], past, order)

@@ -19,9 +19,11 @@ from geoshrink.plan import Plan
 from . import magcache, tacache, teacache
 from .base import Case, Method
 from .budcache import BudCache
+from .budcache_whole import BudCacheWhole
 from .dbcache import DBCache
 from .direct import Again, Direct
 from .dpcache import DPCache
+from .dpcache_whole import DPCacheWhole
 from .easycache import EasyCache, LazyCache
 from .fastflow import FastFlow
 from .firstblock import FirstBlockCache
@@ -41,6 +43,7 @@ from .spectrum import Spectrum
 from .tacache import TACache
 from .taylorseer import TaylorSeer, TaylorSeerLite
 from .teacache import TeaCache
+from .teacache_whole import TeaCacheWhole
 from .toca import ToCa
 from .tuning import TUNED, check_tuned, with_best
 from .vde import VDE
@@ -131,6 +134,7 @@ METHODS: dict[str, Make] = {
     "FORA": Entry(Fora),
     "TeaCache": Entry(TeaCache, TeaCache.tune, calibrate=("coefficients", teacache.calibrate)),
     "TeaCache (uncalibrated)": Entry(TeaCache, TeaCache.tune),
+    "TeaCache (whole network)": Entry(TeaCacheWhole, TeaCacheWhole.fit),
     "ToCa": Entry(ToCa),
     "TaylorSeer": Entry(TaylorSeer),
     "TaylorSeer-Lite": Entry(TaylorSeerLite),
@@ -154,7 +158,9 @@ METHODS: dict[str, Make] = {
     "SeaCache": Entry(SeaCache, SeaCache.tune),
     "L2P-Cache": Entry(L2P, L2P.fit, given="weights"),
     "BudCache": Entry(BudCache, BudCache.fit, given="stages"),
+    "BudCache (whole network)": Entry(BudCacheWhole, BudCacheWhole.fit, given="stages"),
     "DPCache": Entry(DPCache, DPCache.fit, given="stages"),
+    "DPCache (whole network)": Entry(DPCacheWhole, DPCacheWhole.fit, given="stages"),
 }
 
 

@@ -53,12 +53,15 @@ class Alloys(Network):
         self.proj = nn.Linear(COLUMNS, WIDTH)
         self.time_embed = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.SiLU(), nn.Linear(WIDTH, WIDTH))
 
-    def forward(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+    def entry(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
         half = WIDTH // 2
         steps = torch.arange(half, device=x.device)
         angles = SCHEDULE.time(sigma) * torch.exp(-math.log(10_000) / half * steps)
         time = self.time_embed(torch.cat([angles.cos(), angles.sin()]))
-        return self.mlp(self.proj(x) + time + functional.silu(self.label_emb(label)))
+        return self.proj(x) + time + functional.silu(self.label_emb(label))
+
+    def forward(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+        return self.mlp(self.entry(x, sigma, label))
 
 
 def build(folder: Path) -> Network:

@@ -134,13 +134,21 @@ class Avoiding(Network):
         middle, spread = torch.tensor(PLACES, device=label.device)
         return (torch.cat([told, told - behind], 2) - middle) / spread
 
+    def when(self, x: Tensor, time: float) -> Tensor:
+        return self.time_emb(waves(torch.full((len(x),), time, device=x.device), WIDTH))
+
+    def moves(self, x: Tensor) -> Tensor:
+        return self.action_emb(x) + self.pos_emb[:, SEEN - 1 :]
+
+    def entry(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+        """The time's token and those of the moves, which meet in the decoder's first block."""
+        return torch.cat([self.when(x, SCHEDULE.time(sigma))[:, None], self.moves(x)], 1)
+
     def noise_of(self, x: Tensor, time: float, seen: Tensor) -> Tensor:
-        when = self.time_emb(waves(torch.full((len(x),), time, device=x.device), WIDTH))
         states = self.tok_emb(seen) + self.pos_emb[:, :SEEN]
-        known = torch.cat([when[:, None], states], 1)
+        known = torch.cat([self.when(x, time)[:, None], states], 1)
         known = self.encoder(known, known)
-        moves = self.action_emb(x) + self.pos_emb[:, SEEN - 1 :]
-        return self.action_pred(self.decoder(moves, known))
+        return self.action_pred(self.decoder(self.moves(x), known))
 
     def forward(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
         return self.noise_of(x, SCHEDULE.time(sigma), self.seen(label))

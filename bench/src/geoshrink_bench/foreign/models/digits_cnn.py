@@ -42,10 +42,13 @@ class Digits(Network):
         self.time_embed = nn.Sequential(*layers[:-1])
         self.register_buffer("frequencies", torch.zeros(16))
 
-    def forward(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+    def entry(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
         angles = SCHEDULE.time(sigma) / STEPS * self.get_buffer("frequencies")
         time = self.time_embed(torch.cat([angles.sin(), angles.cos() - 1]))
-        x = self.blocks[0](x) + time[:, None, None]
+        return self.blocks[0](x) + time[:, None, None]
+
+    def forward(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+        x = self.entry(x, sigma, label)
         for block in self.blocks[1:]:
             x = block(x)
         return x

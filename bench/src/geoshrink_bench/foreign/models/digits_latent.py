@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,12 +25,15 @@ class Residual(nn.Module):
         self.conv1, self.conv2 = (nn.Conv2d(WIDTH, WIDTH, 3, padding=1) for _ in range(2))
         self.film_t, self.film_y = (nn.Linear(TOLD, 2 * WIDTH) for _ in range(2))
 
-    def forward(self, x: Tensor, time: Tensor, kind: Tensor) -> Tensor:
+    def entry(self, x: Tensor, time: Tensor, kind: Tensor) -> Tensor:
         seen = self.conv1(x)
         for told in (self.film_t(time), self.film_y(kind)):
             scale, shift = told[:, :, None, None].chunk(2, 1)
             seen = scale * seen + shift
-        return functional.relu(x + self.conv2(functional.relu(seen)))
+        return seen
+
+    def forward(self, x: Tensor, time: Tensor, kind: Tensor) -> Tensor:
+        return functional.relu(x + self.conv2(functional.relu(self.entry(x, time, kind))))
 
 
 class Level(nn.Module):
@@ -81,10 +85,17 @@ class Digits(Network):
         self.decoders = nn.ModuleList([Level(joins=True) for _ in range(2)])
         self.decoder = Pictures()
 
+    def told(self, x: Tensor, sigma: float, label: Tensor) -> tuple[Tensor, Tensor]:
+        time = self.t_embedder(torch.full((len(x),), 1 - sigma, device=x.device))
+        return time, self.y_embedder(label)
+
+    def entry(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+        first: Any = self.encoders[0]
+        return first.blocks[0].entry(self.init_conv(x), *self.told(x, sigma, label))
+
     def forward(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
         """dx/dσ: the network says dx/dt with t = 1 − σ."""
-        time = self.t_embedder(torch.full((len(x),), 1 - sigma, device=x.device))
-        told, x, seen = (time, self.y_embedder(label)), self.init_conv(x), []
+        told, x, seen = self.told(x, sigma, label), self.init_conv(x), []
         for level in self.encoders:
             x = level(x, *told)
             seen.append(x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,9 +31,12 @@ class Residual(nn.Module):
             for size in (TIME, CLASS)
         )
 
-    def forward(self, x: Tensor, time: Tensor, kind: Tensor) -> Tensor:
+    def entry(self, x: Tensor, time: Tensor, kind: Tensor) -> Tensor:
         told = self.time_adapter(time) + self.y_adapter(kind)
-        return x + self.block2(self.block1(x) + told[:, :, None, None])
+        return self.block1(x) + told[:, :, None, None]
+
+    def forward(self, x: Tensor, time: Tensor, kind: Tensor) -> Tensor:
+        return x + self.block2(self.entry(x, time, kind))
 
 
 class Level(nn.Module):
@@ -70,10 +74,17 @@ class Digits(Network):
         self.decoders = nn.ModuleList([Level(fine, up=coarse) for fine, coarse in pairs[::-1]])
         self.final_conv = nn.Conv2d(first, 1, 3, padding=1)
 
+    def told(self, x: Tensor, sigma: float, label: Tensor) -> tuple[Tensor, Tensor]:
+        time = self.time_embedder(torch.full((len(x),), 1 - sigma, device=x.device))
+        return time, self.y_embedder(label)
+
+    def entry(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+        first: Any = self.encoders[0]
+        return first.res_blocks[0].entry(self.init_conv(x), *self.told(x, sigma, label))
+
     def forward(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
         """dx/dσ: the network says dx/dt with t = 1 − σ."""
-        time = self.time_embedder(torch.full((len(x),), 1 - sigma, device=x.device))
-        told, x, seen = (time, self.y_embedder(label)), self.init_conv(x), []
+        told, x, seen = self.told(x, sigma, label), self.init_conv(x), []
         for encoder in self.encoders:
             x = encoder(x, *told)
             seen.append(x)

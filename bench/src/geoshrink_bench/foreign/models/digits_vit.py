@@ -29,14 +29,19 @@ class Digits(Network):
         self.transformer = nn.Sequential(*layers)
         self.unpatch = nn.ConvTranspose2d(WIDTH, 1, PATCH, stride=PATCH)
         self.y_encoder = nn.Embedding(11, 2 * WIDTH)
+        self.stack = layers
 
-    def forward(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+    def entry(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+        """All tokens, the time's among them."""
         n = len(x)
         patches = self.patch_embed(x).flatten(2).mT + self.pos_embed
         time = waves(torch.full((n,), 1 - sigma, device=x.device), 2 * WIDTH)
         words = torch.cat([time, self.y_encoder(label)], 1).view(n, 4, WIDTH)
-        seen = self.transformer(torch.cat([patches, words], 1))[:, :16]
-        return self.unpatch(seen.mT.reshape(n, WIDTH, 4, 4))
+        return torch.cat([patches, words], 1)
+
+    def forward(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+        seen = self.transformer(self.entry(x, sigma, label))[:, :16]
+        return self.unpatch(seen.mT.reshape(len(x), WIDTH, 4, 4))
 
 
 def build(folder: Path) -> Network:

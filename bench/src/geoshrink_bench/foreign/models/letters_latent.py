@@ -83,13 +83,19 @@ class Letters(Network):
             nn.Conv2d(32, 1, 5, padding=2),
         )
 
-    def forward(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
-        """dx/dσ: the network says dx/dt with t = 1 − σ."""
+    def channels(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
         distance = (1 - sigma - self.nums).square()
         time = self.temb(torch.exp(distance / self.log_scalar.exp())).expand(len(x), -1)
         kind = self.yemb(functional.one_hot(label, CLASSES + 1)[:, :CLASSES].to(x.dtype))
         told = [part.view(-1, 1, 7, 7) for part in (time, kind)]
-        return -self.network(torch.cat([x, *told], 1))
+        return torch.cat([x, *told], 1)
+
+    def entry(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+        return self.network[0](self.channels(x, sigma, label))
+
+    def forward(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+        """dx/dσ: the network says dx/dt with t = 1 − σ."""
+        return -self.network(self.channels(x, sigma, label))
 
     def decode(self, x: Tensor) -> Tensor:
         return self.decoder(x)

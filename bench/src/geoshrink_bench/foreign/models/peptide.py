@@ -25,10 +25,15 @@ class Peptide(Network):
         widths = [size + 1, 2 * WIDTH, WIDTH, WIDTH, 2 * WIDTH, size]
         self.layers = nn.ModuleList([nn.Linear(a, b) for a, b in pairwise(widths)])
 
+    def entry(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+        return self.layers[0](
+            torch.cat([x, torch.full((len(x), 1), 1 - sigma, device=x.device)], 1)
+        )
+
     def forward(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
         """dx/dσ: the network says dx/dt with t = 1 − σ."""
-        seen = torch.cat([x, torch.full((len(x), 1), 1 - sigma, device=x.device)], 1)
-        for layer in self.layers[:-1]:
+        seen = torch.selu(self.entry(x, sigma, label))
+        for layer in self.layers[1:-1]:
             seen = torch.selu(layer(seen))
         return -self.layers[-1](seen)
 

@@ -68,10 +68,16 @@ class Sphere(Network):
         self.fno = Operator()
         self.register_buffer("coords", torch.zeros(1, ROWS, COLUMNS, 2))
 
+    def channels(self, x: Tensor, sigma: float) -> Tensor:
+        angles = self.get_buffer("coords").permute(0, 3, 1, 2).expand(len(x), -1, -1, -1)
+        return torch.cat([x, torch.full_like(x, 1 - sigma), angles], 1)
+
+    def entry(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+        return self.fno.lifting(self.channels(x, sigma))
+
     def forward(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
         """dx/dσ: the network says dx/dt with t = 1 − σ."""
-        angles = self.get_buffer("coords").permute(0, 3, 1, 2).expand(len(x), -1, -1, -1)
-        return -self.fno(torch.cat([x, torch.full_like(x, 1 - sigma), angles], 1))
+        return -self.fno(self.channels(x, sigma))
 
 
 def build(folder: Path) -> Network:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,10 +47,13 @@ class Block(nn.Module):
         self.output_projection = nn.Conv1d(WIDTH, 2 * WIDTH, 1)
         self.time_layer, self.feature_layer = attention(), attention()
 
+    def entry(self, x: Tensor, time: Tensor) -> Tensor:
+        return x + self.diffusion_projection(time)[:, None, None]
+
     def forward(self, x: Tensor, side: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
         """x (batch, width, kinds, hours) and side (batch, 145, kinds·hours)."""
         batch = len(x)
-        seen = x + self.diffusion_projection(time)[:, None, None]
+        seen = self.entry(x, time)
         seen = seen.permute(0, 2, 3, 1).flatten(0, 1)  # (batch·kinds, hours, width)
         seen = self.time_layer(seen).unflatten(0, (batch, KINDS))
         seen = seen.transpose(1, 2).flatten(0, 1)  # (batch·hours, kinds, width)
@@ -85,9 +89,15 @@ class Body(nn.Module):
         self.output_projection1 = nn.Conv1d(WIDTH, WIDTH, 1)
         self.output_projection2 = nn.Conv1d(WIDTH, 1, 1)
 
+    def projected(self, x: Tensor) -> Tensor:
+        return self.input_projection(x.flatten(2)).relu().unflatten(2, (KINDS, HOURS))
+
+    def entry(self, x: Tensor, step: float) -> Tensor:
+        first: Any = self.residual_layers[0]
+        return first.entry(self.projected(x), self.diffusion_embedding(step))
+
     def forward(self, x: Tensor, side: Tensor, step: float) -> Tensor:
-        time = self.diffusion_embedding(step)
-        x = self.input_projection(x.flatten(2)).relu().unflatten(2, (KINDS, HOURS))
+        time, x = self.diffusion_embedding(step), self.projected(x)
         total = torch.zeros_like(x)
         for block in self.residual_layers:
             x, straight = block(x, side, time)
@@ -120,6 +130,11 @@ class Vitals(Network):
         when = waves.mT[None, :, None, :].expand(shape)
         which = self.embed_layer.weight.mT[None, :, :, None].expand(shape)
         return torch.cat([when, which, mask[:, None]], 1).flatten(2)
+
+    def entry(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
+        values, mask = self.known(label)
+        both = torch.stack([values, (1 - mask) * x], 1)
+        return self.diffmodel.entry(both, SCHEDULE.time(sigma))
 
     def forward(self, x: Tensor, sigma: float, label: Tensor) -> Tensor:
         """The noise; where a value is known, the noise that leads to it."""
