@@ -307,13 +307,13 @@ def in_all(results: Results) -> str:
     asked = [c for c in results.cells if (c.method, c.options) in wanted]
     failed = sum(cell.status == FAILED for cell in asked)
     missing = sum(cell.status != DONE for cell in asked) - failed
-    made = f"{today or 'none'} {'is' if today == 1 else 'are'} by today's code"
+    made = f"{today or 'none'} {'is' if today == 1 else 'are'} by today's version of the code"
     return (
         f"Over all {size(results)}, `{OURS}` is ahead of direct in {wins} of {count} contests. It "
         "is behind some rival, direct and the paper's method counted, in at least "
-        f"{len(behind)} of the {len(every)} that one has run. {alone(results)}"
-        f"{missing:,} of the {len(asked):,} cells that the suite asks for have not run, and "
-        f"{failed} could not; of our own {len(own)} that have run, {made}."
+        f"{len(behind)} of the {len(every)} contests in which some rival has run. "
+        f"{alone(results)}Of {len(asked):,} measurements that the suite asks for, {missing:,} are "
+        f"not made yet and {failed} failed. Of our own {len(own)}, {made}."
     )
 
 
@@ -332,8 +332,8 @@ def losses_of(results: Results, where: str, full: str) -> str:
     behind, every = lost(results)
     often = Counter(plain(each.rival) for each in behind).most_common()
     text = f"On {where} our default is behind some rival in {len(contests_of(behind))} of "
-    text += f"{len(contests_of(every))} contests that one has run, each one setting, budget and "
-    text += "metric"
+    text += f"{len(contests_of(every))} contests in which some rival has run, each one setting, "
+    text += "budget and metric"
     text += f": {', '.join(f'{label} ({count})' for label, count in often)}. " if often else ". "
     text += f"{alone(results)}The worst; [{full}](../benchmarks/{full}) has every one."
     rows = [

@@ -41,7 +41,8 @@ def others(results: Results) -> str:
             rows.append([first, needs, contests, *(lead.partition(" (")[0] for lead in leads)])
     heading = ("", "needs", "contests", *(f"{budget} calls" for budget in BUDGETS))
     told = f"{len(rows)} of {len(methods.ranked(results))} methods. {worst(results)}"
-    told += f"{methods.against_the_best(results)}{not_run(results, rivals[:SHOWN])}"
+    shown = [name for i, name in enumerate(rivals) if i < SHOWN or name in ALSO]
+    told += f"{methods.against_the_best(results)}{not_run(results, shown)}"
     return f"{piped(heading, rows, words=2)}\n\n{told}"
 
 
@@ -79,7 +80,7 @@ def ours(results: Results) -> str:
     heading = ("model", "method", *(f"{budget} calls" for budget in BUDGETS))
     pairs = zip(SETTINGS, calls)
     told = "; ".join(f"on {words.partition(',')[0]} {each}" for (words, _), each in pairs)
-    return f"{piped(heading, rows, words=2)}\n\nCalls for {TARGET:g} dB, interpolated: {told}."
+    return f"{piped(heading, rows, words=2)}\n\nTo come to {TARGET:g} dB (interpolated): {told}."
 
 
 def setting_of(results: Results, wanted: dict[str, Any]) -> Setting:
@@ -114,5 +115,6 @@ def calls_for(results: Results, setting: Setting) -> str:
     calls = curve.calls(TARGET)
     rivals = [label for label in calls if label not in results.ours and label != DIRECT]
     best = min(rivals, key=lambda label: (calls[label].high, calls[label].low))
-    told = [f"{label} {calls[label]}" for label in (OURS, DIRECT, PUBLISHED)]
+    told = [f"{OURS} needs {calls[OURS]} calls"]
+    told += [f"{label} {calls[label]}" for label in (DIRECT, PUBLISHED)]
     return ", ".join([*told, f"the best rival {calls[best]} ({short(best)})"])

@@ -30,6 +30,8 @@ def test_a_run_without_a_solver_or_with_a_reserve():
     check_uncorrected(Run(GRID, 8, solver="heun").plan, "the state of a solver other than Euler")
     kept = Run(GRID, 8, reserve=2, solver="euler").plan
     check_uncorrected(kept, "queries are kept in reserve")
+    both = Run(GRID, 8, reserve=2, solver="ab2").plan
+    check_uncorrected(both, "the state of a solver other than Euler")
     for quiet in (Run(GRID, 8, correct=False), Run(GRID, 8, anchors="auto"), Run(GRID)):
         assert SAID not in str(quiet.plan)
 

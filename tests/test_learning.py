@@ -1151,7 +1151,8 @@ def test_how_far_the_data_prediction_moved_along_possible_errors(pictures, regim
     """⟨h, û⟩² over errors of held outputs that end in the noisy half of the run."""
     net, grid, x = Bump(at=0.8), Grid.of(GRID, regimes=regimes), noise(pictures)
     states, outputs = run_of(net, x)
-    h = states[-1] - (x - GRID[0] * outputs[0])
+    first, last = x - GRID[0] * outputs[0], states[-1]
+    h = last - first * min(1.0, float(last.norm() / first.norm()))
     stages = range(*looked_at) if not regimes else looked_at
     found = []
     for n in stages:
@@ -1159,6 +1160,33 @@ def test_how_far_the_data_prediction_moved_along_possible_errors(pictures, regim
         found.append(float((h * error).sum() ** 2 / error.square().sum()))
     spread = math.sqrt(np.mean(found) / pictures)
     assert taught(net, x, grid).spread == pytest.approx(spread, rel=1e-3)
+
+
+@pytest.mark.parametrize("length", [0.0, 0.5, 1.0, 7.0])
+def test_the_data_begin_to_move_at_a_prediction_no_longer_than_they_are(length):
+    rows = noise(5)
+    rows[-2] *= length * rows[-1].norm() / rows[-2].norm()
+    moved = rows[-1] - rows[-2] / max(1.0, length)
+    assert torch.allclose(growth.movement(rows @ rows.T), rows @ moved, atol=1e-4)
+
+
+class Noisy(nn.Module):
+    """ε of data with deviation 1, wrong by so much in a direction of its own."""
+
+    def __init__(self, wrong: float):
+        super().__init__()
+        self.wrong = nn.Parameter(wrong * noise(seed=5), requires_grad=False)
+
+    def forward(self, x: Tensor, sigma: Any) -> Tensor:
+        return float(sigma) * x + self.wrong
+
+
+def test_a_wrong_output_at_high_noise_does_not_hide_how_errors_grow():
+    """At the first stage α is 0.005, and x̂₀ wrong by six deviations of the data."""
+    alphas = [200 ** (n / STEPS - 1) for n in range(STEPS + 1)]
+    grid = Grid.of([math.sqrt(1 - a * a) for a in alphas], prediction="epsilon", alphas=alphas)
+    right, wrong = (taught(Noisy(much), grid=grid).spread for much in (0.0, 0.03))
+    assert right and wrong and right / 2 < wrong < 2 * right
 
 
 def test_growth_where_data_are_gaussian():
@@ -1458,3 +1486,47 @@ def test_only_the_anchors_and_the_space_are_others(options):
     assert run.plan.anchors != asked.anchors and run.plan.mesh.startswith("learned")
     same = replace(run.plan, anchors=asked.anchors, space=asked.space, mesh=asked.mesh)
     assert same == replace(asked, slow=())
+
+
+# --- a recording that fails ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [KeyError, RuntimeError])
+def test_a_recording_that_fails_loses_no_output(monkeypatch, error):
+    def broken(self, *args):
+        raise error("no room")
+
+    net, learning = Bump(), Learning()
+    plain = looped(Run(GRID, solver="euler"), net, noise())
+    monkeypatch.setattr(Recording, "keep", broken)
+    run = Run(GRID, BUDGET, solver="euler", learn=learning)
+    assert torch.equal(looped(run, net, noise()), plain) and learning.learned is None
+    why = f"nothing is learned from this run: {error.__name__}: "
+    assert [n for n, told in run.report.reasons if told.startswith(why)] == [0]
+    assert not run.teaches
+
+
+def test_a_recording_that_cannot_end_is_let_go(monkeypatch):
+    def broken(self):
+        raise OSError("no room")
+
+    monkeypatch.setattr(Recording, "end", broken)
+    run = Run(GRID, BUDGET, solver="euler", learn=Learning())
+    with pytest.raises(OSError, match="no room"):
+        looped(run, Bump(), noise())
+    assert not run.teaches
+
+
+def test_a_reset_lets_go_of_the_recording():
+    run, x, net = Run(GRID, BUDGET, solver="euler", learn=Learning()), noise(), Bump()
+    run(0, lambda: net(x, 1.0), x)
+    assert run.teaches
+    run.reset()
+    assert not run.teaches
+
+
+def test_a_copy_that_begins_anew_leaves_the_recording_alone():
+    run, x, net = Run(GRID, BUDGET, solver="euler", learn=Learning()), noise(), Bump()
+    run(0, lambda: net(x, 1.0), x)
+    copy.copy(run).reset()
+    assert run.teaches

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from geoshrink import Correction, Grid, Plan, Run, pace, sample
+from geoshrink import Correction, Grid, Learning, Plan, Run, pace, sample
 from geoshrink.history import correction
 from geoshrink.meshes.slow import LAST, slow_anchors
 from geoshrink.pace import SLOW, Pace, movement
@@ -492,3 +492,20 @@ def test_the_tables_of_the_first_anchors_are_there_for_a_capture(monkeypatch):
     queried()
     queried(Line(1.0))
     assert [plan.anchors for plan in kept] == [PLAN.anchors]
+
+
+def test_another_shape_off_the_grid_says_nothing():
+    run, velocity, x = Run(SIGMAS, BUDGET, solver="euler"), Line(0.02), noise()
+    for n in range(PLAN.anchors[1] + 1):
+        x = x + (SIGMAS[n + 1] - SIGMAS[n]) * run(n, partial(velocity, x, SIGMAS[n]), x)
+    assert run._guide is not None and run._guide.sent is not None
+    run.queries(99, x[:1])
+    assert run._guide.sent is not None
+
+
+def test_a_run_that_learns_stays_in_its_next_loop_too():
+    run, x = Run(SIGMAS, BUDGET, solver="euler", learn=Learning()), noise()
+    run.stay()
+    run(0, lambda: still(x, 1.0), x)
+    run.reset()
+    assert run.queries(0, x) and run.plan.slow == ()

@@ -819,3 +819,11 @@ def test_a_file_that_is_no_plan_is_named(tmp_path):
     file.write_text("[1]")
     with pytest.raises(ValueError, match=r"mine\.json: this is not a geoshrink plan"):
         geoshrink.sample(lambda x, sigma: x, torch.zeros(1, 2), plan=file)
+
+
+def test_a_subclass_is_loaded_as_itself(tmp_path):
+    class Own(Plan):
+        pass
+
+    file = Plan.of([1 - i / 8 for i in range(9)], 5).save(tmp_path / "plan.json")
+    assert type(Own.load(file)) is Own

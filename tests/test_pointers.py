@@ -113,3 +113,9 @@ def test_functions_keep_their_names_and_arguments():
         and "budget" in inspect.signature(geoshrink.sample).parameters
     )
     assert "A plan for" in (geoshrink.Plan.of.__doc__ or "")
+
+
+def test_a_plan_that_cannot_be_loaded_names_its_page(tmp_path):
+    with pytest.raises(ValueError, match="is not a readable file") as caught:
+        geoshrink.Plan.load(tmp_path / "none.json")
+    assert notes_of(caught.value) == [f"See {page_of('plans')}"]

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from geoshrink import Blocks, Correction, Plan, Report, Run, accelerate, odeint, sample
 from geoshrink.aim import PRIOR, Aim, first_budget
 from geoshrink.hosts import acestep
+from geoshrink.quality import Goal
 from watched import linear
 
 STEPS = 50
@@ -700,3 +701,22 @@ def test_a_plan_leaves_no_target_to_choose():
 
 def test_blocks_over_the_samples_are_refused():
     rejected("blocks=Blocks", lambda: held(30, blocks=Blocks((1,))))
+
+
+def test_a_regime_of_the_loops_own_keeps_what_was_seen():
+    run, x, velocity = Run(SIGMAS, target_db=30, solver="euler"), noise(), Counted()
+    for n in range(20):
+        x = x + (SIGMAS[n + 1] - SIGMAS[n]) * run(n, partial(velocity, x, SIGMAS[n]), x, regime=0)
+    goal = run._guide
+    assert isinstance(goal, Goal) and goal.slots
+    seen = goal.slots
+    run.queries(20, x, regime=1)
+    assert goal.slots is seen
+
+
+def test_who_follows_another_plan_still_holds_its_own_quality():
+    run, velocity, x = Run(SIGMAS, target_db=20, solver="euler"), Counted(), noise()
+    run(0, partial(velocity, x, SIGMAS[0]), x)
+    run.follow(Plan.of(SIGMAS, anchors=[0, 1, 2, 4, 8], correct=True))
+    with pytest.raises(ValueError, match="target_db=20 needs the state"):
+        run(1, partial(velocity, x, SIGMAS[1]))

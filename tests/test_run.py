@@ -10,7 +10,7 @@ import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -1762,3 +1762,18 @@ def test_a_grid_decides_what_a_grid_decides(options):
 def test_a_reserve_that_leaves_nothing_to_plan_is_quoted():
     with pytest.raises(ValueError, match="reserve=9 leaves -3 of a budget of 6"):
         Run([1 - i / 12 for i in range(13)], 6, reserve=9)
+
+
+def test_an_empty_state_is_not_looked_into():
+    grid, x = [1 - i / 8 for i in range(9)], torch.ones(2, 3)
+    run, plain = Run(grid, 5), Run(grid, 5)
+    for n in range(8):
+        assert torch.equal(run(n, lambda n=n: x * grid[n], ()), plain(n, lambda n=n: x * grid[n]))
+
+
+def test_a_report_asked_for_before_is_not_that_of_the_plan_that_follows():
+    run = Run([1 - i / 8 for i in range(9)], anchors=[0, 1, 2, 5])
+    run(0, lambda: torch.ones(1, 2))
+    before = run.report.plan
+    run.follow(replace(run.plan, anchors=(0, 1, 2, 6), mesh="others"))
+    assert run.report.plan != before and "others" in run.report.plan

@@ -143,3 +143,8 @@ def test_a_pipeline_whose_scheduler_is_not_eulers_says_so():
         run(d.UniPCMultistepScheduler, budget=6, target="flow")
     with pytest.raises(ValueError, match="unknown target 'flows'"):
         run(d.FlowMatchEulerDiscreteScheduler, budget=6, target="flows")
+
+
+def test_every_stage_refined_is_corrected_still():
+    assert Plan.of(GRID, target="flow").correct is not None
+    assert Plan.of(GRID, correct=True).correct is None

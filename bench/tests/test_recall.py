@@ -157,3 +157,69 @@ def test_an_error_leaves_the_network_as_it_was(network):
     with pytest.raises(RuntimeError), Recall().over([network]):
         network(torch.zeros(2, 5), 0.5)
     assert "forward" not in vars(network)
+
+
+class Given(nn.Module):
+    """Its output is of the kind of what it is given."""
+
+    def forward(self, x, a=None, b=None, more=None):
+        if isinstance(x, (tuple, list)):
+            return type(x)(part + 1 for part in x)
+        return x * (2 if a else 3 if b else 1) + (more["mask"] if more else 0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda n, x: n((x,)), lambda n, x: n([x])),
+        (lambda n, x: n(x, a=1), lambda n, x: n(x, b=1)),
+        (lambda n, x: n(0 * x.abs()), lambda n, x: n(torch.zeros(4, 3, dtype=torch.int32))),
+        (lambda n, x: n(x, more={"mask": x}), lambda n, x: n(x, more={"mask": x + 1})),
+    ],
+    ids=["list", "name", "dtype", "in a dict"],
+)
+def test_calls_that_look_alike_are_apart(one, other):
+    network, recall, x = Given(), Recall(), batch()
+    with recall.over([network]):
+        one(network, x)
+        found = other(network, x)
+    wanted = other(network, x)
+    assert recall.known == 0 and type(found) is type(wanted)
+    pairs = zip(found, wanted) if isinstance(found, list) else [(found, wanted)]
+    assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
+
+
+def test_a_hook_before_a_part_is_seen(network):
+    recall, x = Recall(), batch()
+    with recall.over([network]):
+        plain = network(x, 0.5)
+        hook = network.part.register_forward_pre_hook(lambda module, given: (given[0] + 1,))
+        assert not torch.equal(network(x, 0.5), plain)
+        hook.remove()
+    assert network.count == 2
+
+
+def test_who_takes_a_place_is_counted_once(network):
+    """Two batches of one fingerprint: the later stands in the place of the earlier."""
+    recall, x = Recall(), batch()
+    with recall.over([network]):
+        for _ in range(3):
+            network(x, 0.5)
+            network(x.flip(0), 0.5)
+    assert len(recall.calls) == 1 and recall.held == 2 * x.nbytes
+
+
+def test_a_batch_that_is_turned_in_place_is_another(network):
+    recall, x = Recall(), batch()
+    with recall.over([network]):
+        network(x, 0.5)
+        x.copy_(x.flip(0))
+        found = network(x, 0.5)
+    assert network.count == 2 and torch.equal(found, network(x, 0.5))
+
+
+def test_the_largest_part_says_how_large_a_batch_is(network):
+    recall = Recall()
+    with recall.over([network]):
+        network(batch(ROWS + 1), torch.ones(1, 1))
+    assert recall.asked == 0

@@ -143,16 +143,16 @@ def without(folder, budget, *names):
 def test_a_contest_without_a_rival_is_not_won(maker, folder):
     without(folder, 4, "MeanCache")
     found = maker.gather([folder])
-    assert "in 1 of 1 contests that one has run" in maker.losses(found)
+    assert "in 1 of 1 contests in which some rival has run" in maker.losses(found)
     assert "In 1 more no rival has run yet: fruit 1." in maker.losses(found)
     said = " ".join(maker.conclusion(found).split())
     assert "than every rival that ran, with as many calls, 5 % more at most, in 0 of 1" in said
     assert "`geoshrink` in 1 of 1, by 1.5 dB" in maker.methods.against_the_best(found.ours)
     told = maker.in_all(found.ours)
     assert "ahead of direct in 2 of 2 contests. It is behind some rival" in told
-    assert "counted, in at least 1 of the 1 that one has run." in told
-    assert "2 of the 10 cells that the suite asks for have not run, and 0 could not" in told
-    assert "of our own 4 that have run, none are" in told
+    assert "counted, in at least 1 of the 1 contests in which some rival has run." in told
+    assert "Of 10 measurements that the suite asks for, 2 are not made yet and 0 failed" in told
+    assert "Of our own 4, none are by today" in told
 
 
 def test_a_loss_counts_where_no_rival_has_run(maker, folder):
@@ -161,7 +161,7 @@ def test_a_loss_counts_where_no_rival_has_run(maker, folder):
     for spec, result in list(store.cells()):
         if spec["method"] == "GeoShrink (corrected)" and spec["budget"] == 4:
             store.write(spec, result | {"scores": {"PSNR": {"full": [31.0, 31.0]}}})
-    assert "in 2 of 2 contests that one has run" in maker.losses(maker.gather([folder]))
+    assert "in 2 of 2 contests in which some rival has run" in maker.losses(maker.gather([folder]))
 
 
 def test_a_variant_that_ran_less_and_is_nearer_is_shown_too(maker, monkeypatch):
@@ -259,7 +259,7 @@ def test_how_much_has_run_counts_what_the_suite_asks_for(maker, folder):
             next(folder.glob(f"{name_of(spec)}*")).unlink()
             store.fail(spec, "no")
     told = maker.in_all(maker.gather([folder]).ours)
-    assert "1 of the 10 cells that the suite asks for have not run, and 1 could not" in told
+    assert "Of 10 measurements that the suite asks for, 1 are not made yet and 1 failed" in told
 
 
 def test_what_a_form_adds_to_the_default(maker, folder, monkeypatch):

@@ -26,6 +26,7 @@ from geoshrink_bench.foreign.models import (
     vitals,
 )
 from geoshrink_bench.methods import teacache_whole
+from geoshrink_bench.methods.base import Outcome
 from geoshrink_bench.methods.registry import METHODS
 from geoshrink_bench.methods.stack import intercepted
 from geoshrink_bench.methods.teacache_whole import PLAIN, REUSES, Rescaling, TeaCacheWhole, Whole
@@ -238,3 +239,32 @@ def test_every_network_says_what_its_first_layer_sees(name):
     for other in (model.network.entry(x, 0.3, label), model.network.entry(x + 0.1, 0.6, label)):
         assert other.shape == seen.shape and not torch.allclose(other, seen)
     assert model.network(x, 0.6, label).shape == x.shape
+
+
+def test_the_runs_of_all_cases_keep_the_budget(monkeypatch):
+    """The nearer way keeps it on the first case alone."""
+    case = case_of("peptide", steps=12)
+    cases = [case, replace(case, labels=list(case.labels))]
+
+    def run(method, case, budget):
+        more = 4 * (method.reuse == "output" and case is cases[1])
+        return Outcome(case.noise, tuple(range(6 + more)))
+
+    monkeypatch.setattr(TeaCacheWhole, "run", run)
+
+    def tune(cls, cases, budget, **more):
+        return TeaCacheWhole(0.1, **more)
+
+    monkeypatch.setattr(TeaCacheWhole, "tune", classmethod(tune))
+    near = iter([2.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0])  # input first, then output
+    monkeypatch.setattr(teacache_whole, "distance", lambda x, full: next(near))
+    assert TeaCacheWhole.fit(cases, 6).reuse == "input"
+
+
+def test_of_all_refusals_the_first_is_said(monkeypatch):
+    def tune(cls, cases, budget, **settings):
+        raise ValueError(f"not with {settings['reuse']}")
+
+    monkeypatch.setattr(TeaCacheWhole, "tune", classmethod(tune))
+    with pytest.raises(ValueError, match="not with stack"):
+        TeaCacheWhole.fit([case_of(steps=12)], 6)

@@ -17,8 +17,9 @@ from geoshrink_bench.methods import budcache_whole, dpcache_whole
 from geoshrink_bench.methods.budcache import off
 from geoshrink_bench.methods.budcache_whole import BudCacheWhole
 from geoshrink_bench.methods.dpcache import cheapest, path_costs
-from geoshrink_bench.methods.dpcache_whole import DPCacheWhole, noted
+from geoshrink_bench.methods.dpcache_whole import DPCacheWhole, costs_of, noted
 from geoshrink_bench.methods.registry import METHODS, check_options
+from geoshrink_bench.methods.switching import fitting
 from geoshrink_bench.methods.whole import REUSES
 
 STEPS, STAGES = 12, (0, 1, 4, 8)
@@ -71,7 +72,9 @@ def by_hand(case, monkeypatch, reuse, order, first):
 
 
 @pytest.mark.parametrize("reuse", REUSES)
-@pytest.mark.parametrize(("order", "first"), [(0, 0), (1, 0), (2, 0), (1, 2), (2, 2)])
+@pytest.mark.parametrize(
+    ("order", "first"), [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1), (1, 2), (2, 2)]
+)
 @pytest.mark.parametrize("guidance", [1.0, 2.0])
 def test_by_hand(monkeypatch, reuse, order, first, guidance):
     case = small_case(STEPS, guidance)
@@ -154,9 +157,8 @@ def test_budcache_takes_the_better_of_orders_and_reuses(monkeypatch):
     for wanted in (("input", 1), ("output", 0)):
 
         def loss(method, cases, budget, wanted=wanted):
-            return float((method.reuse, method.order) != wanted) + 2 * (method.reuse != wanted[0])
+            return float((method.reuse, method.order) != wanted)
 
-        monkeypatch.setattr(budcache_whole, "off", loss)
         monkeypatch.setattr("geoshrink_bench.methods.budcache.off", loss)
         found = BudCacheWhole.fit([case], 4, heats=2, climbs=0)
         assert (found.reuse, found.order) == wanted and len(found.stages) == 4
@@ -210,3 +212,79 @@ def test_options_are_those_of_the_search():
     assert isinstance(found, DPCacheWhole) and len(found.stages) == 6
     with pytest.raises(ValueError, match="has no option 'rows'"):
         check_options(NAMES[0], {"rows": 1})
+
+
+class Silent(ZooCase):
+    """Guidance switches, and the grid does not say so, as on digits-vit."""
+
+    def grid(self, steps: int | None = None) -> Grid:
+        return dataclasses.replace(super().grid(steps), regimes=())
+
+
+FITTED = [(name, {}) for name in NAMES]
+FITTED += [("TaylorSeer-Lite", {}), ("TaylorSeer-Lite", {"warm_up": 1}), ("VDE", {"warm_up": 2})]
+
+
+@pytest.mark.parametrize(("name", "options"), FITTED)
+def test_a_switch_of_which_the_grid_says_nothing_counts(name, options):
+    told = small_case(STEPS, interval=(0.4, 0.9))
+    case = Silent(**{f.name: getattr(told, f.name) for f in dataclasses.fields(told)})
+    outcome = made(name, case, 6, **options).run(case, 6)
+    assert len(outcome.evaluated) <= 6 and {*told.grid().regimes} <= {*outcome.evaluated}
+
+
+def test_the_shortest_interval_that_leaves_room_for_the_switches():
+    grid = Grid.of([1 - n / 20 for n in range(21)], regimes=(7, 13))
+    assert fitting(6, grid, 1) == [0, 5, 10, 15] and fitting(7, grid, 1) == [0, 4, 8, 12, 16]
+    assert fitting(4, grid, 3) == []
+
+
+def test_with_an_interval_of_its_own_nothing_is_fitted():
+    told = small_case(STEPS, interval=(0.4, 0.9))
+    outcome = made("TaylorSeer-Lite", told, 6, interval=3).run(told, 6)
+    assert {0, 1, 2, 5, 8, 11} <= {*outcome.evaluated} and len(outcome.evaluated) > 6
+
+
+def test_what_is_found_once_is_of_its_order_and_reuse():
+    case = small_case(9)
+    for order in (1, 2):
+        for reuse in REUSES:
+            fresh = path_costs(noted(small_case(9), reuse), order, case.grid())
+            assert np.allclose(costs_of(case, order, reuse), fresh)
+
+
+def test_dpcache_asks_all_cases(monkeypatch):
+    cases, measured, judged = [small_case(9), small_case(9, seed=1)], [], []
+    find = dpcache_whole.costs_of
+
+    def costs(case, *more):
+        measured.append(case)
+        return find(case, *more)
+
+    monkeypatch.setattr(dpcache_whole, "costs_of", costs)
+    monkeypatch.setattr(dpcache_whole, "off", lambda m, c, b: judged.append(len(c)) or 0.0)
+    DPCacheWhole.fit(cases, 5)
+    assert [id(case) for case in measured] == [id(case) for case in cases] * 2
+    assert judged == [2, 2]
+
+
+def test_all_parts_are_measured():
+    case = joint_case()
+    rows = 2  # of each sample, with guidance
+    assert len(noted(case, "output")[0]) == rows * sum(part.numel() for part in case.noise)
+
+
+def test_the_stride_is_odd(monkeypatch):
+    case = small_case(9)
+    whole = noted(case, "output")[3]
+    for third, stride in ((3, 3), (4, 5)):
+        monkeypatch.setattr(dpcache_whole, "ENTRIES", len(whole) // third)
+        assert torch.equal(noted(case, "output")[3], whole[::stride])
+
+
+def test_budcache_passes_on_how_it_searches(monkeypatch):
+    seen = []
+    monkeypatch.setattr(budcache_whole, "best_of", lambda *given: seen.append(given))
+    cases = [small_case(8), small_case(8, seed=1)]
+    BudCacheWhole.fit(cases, 4, 2, 3, 1, 9)
+    assert seen[0][1] is cases and seen[0][2:7] == (4, 2, 3, 1, 9)

@@ -171,7 +171,7 @@ class Run:
         self._history.forget()
         self._reserve.reset()
         if self._pupil is not None:
-            self._pupil.recording = None
+            self._pupil = Pupil(self._pupil.teacher)  # a copy of this run may go on with the other
         if self._guide is not None:
             self._guide.sent = None
         self._fresh, self._done = True, False
@@ -332,7 +332,7 @@ class Run:
 
     def _measure(self, stage: int, leaves: list[Tensor], x: Any) -> None:
         """Writes down how large the data is: the estimate needs it once, an aim at every anchor."""
-        levels, aim = self._levels, self.plan.aim
+        levels, aim = self._levels, self._guide.aim if isinstance(self._guide, Goal) else None
         if x is None and aim is not None:
             raise ValueError(f"target_db={aim.db:g} needs the state: run(n, evaluate, x)")
         due = aim is not None or stage == self.plan.anchors[-1]

@@ -2,7 +2,9 @@
 
 Tuning runs a method many times on the same few samples: a threshold that is halved, a warm-up, the
 next budget. Such runs begin alike, and thresholds that decide alike are the same run. What comes
-back is the tensor that was computed the first time, so cells are the same to the last bit.
+back is the tensor that was computed the first time, so cells are the same to the last bit. It is
+for networks in eval mode, whose weights and autocast stay as they are, called with tensors, numbers
+and names.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class Said:
         return sum(t.numel() * t.element_size() for t in (*self.given, *self.parts))
 
     def answers(self, given: Sequence[Tensor]) -> bool:
-        return all(map(torch.equal, self.given, given))
+        """To the last bit: −0 is not 0 here, and a number that is none is itself."""
+        return all(torch.equal(bits(a), bits(b)) for a, b in zip(self.given, given))
 
 
 class Recall:
@@ -72,7 +75,8 @@ class Recall:
         def call(*args: Any, **kwargs: Any) -> Any:
             given = tensors_of((args, kwargs))
             small = bool(given) and max(t.shape[0] if t.dim() else 1 for t in given) <= ROWS
-            if not small or touched(network):
+            followed = torch.is_grad_enabled() and any(t.requires_grad for t in given)
+            if not small or followed or touched(network):
                 return forward(*args, **kwargs)
             return self.said(network, given, args, kwargs, forward)
 
@@ -87,7 +91,7 @@ class Recall:
         forward: Callable[..., Any],
     ) -> Any:
         self.asked += 1
-        key = id(network), repr(hollow((args, kwargs))), *map(fingerprint, given)
+        key = network, repr(hollow((args, kwargs))), *map(fingerprint, given)
         found = self.calls.get(key)
         if found is None or not found.answers(given):
             output = forward(*args, **kwargs)
@@ -128,7 +132,7 @@ def tensors_of(values: Any) -> list[Tensor]:
 def hollow(values: Any) -> Any:
     """The same with shape, dtype and device in the place of each tensor."""
     if isinstance(values, Tensor):
-        return tuple(values.shape), values.dtype, values.device
+        return tuple(values.shape), values.stride(), values.dtype, values.device
     if isinstance(values, dict):
         return {key: hollow(value) for key, value in values.items()}
     if isinstance(values, (tuple, list)):
@@ -138,6 +142,14 @@ def hollow(values: Any) -> Any:
 
 def fingerprint(tensor: Tensor) -> int:
     """The sum of its bits, as whole numbers: equal for equal tensors, rarely for others."""
-    bits = tensor.detach().contiguous().flatten().view(torch.uint8)
-    whole = bits[: len(bits) // 4 * 4].view(torch.int32).sum(dtype=torch.int64)
-    return int(whole + bits[len(bits) // 4 * 4 :].sum(dtype=torch.int64))
+    found = bits(tensor)
+    rest = len(found) // 4 * 4
+    whole = found[:rest].view(torch.int32).sum(dtype=torch.int64)
+    return int(whole + found[rest:].sum(dtype=torch.int64))
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """Its bytes, in a row that begins where a number of 4 bytes may begin."""
+    row = tensor.detach().contiguous().flatten()
+    row = row if row.storage_offset() * row.element_size() % 4 == 0 else row.clone()
+    return row.view(torch.uint8)

@@ -6,14 +6,15 @@ zoo       (1 − τ + a)^−p, as on our own models (meshes/auto.py)
 picture   s/√((1 − τ)²s² + τ²): what it is where the data are Gaussian with deviation s in the
           direction of the error. s is read off the exact run: how far the data prediction still
           moved along the errors that held outputs would have made, over the number of pictures. The
-          movement has few directions, so this is too much: about three times in the mean, and up
-          to 29 times on single models (benchmarks/learning.md). 3 was chosen among 1, 3 and 10.
+          movement has few directions, so this is too much: about three times in the mean, and more
+          on single models (benchmarks/learning.md). 3 was chosen among 1, 3 and 10.
 
 What is gained must also be gained if errors stay as they are (flat).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,11 +42,22 @@ def picture(tau: Sequence[float], spread: float | None) -> np.ndarray:
     return s / np.sqrt(np.square(1 - noise) * s**2 + np.square(noise))
 
 
+def movement(gram: Tensor) -> Tensor:
+    """⟨h, ·⟩ of every row, h the last one, which is the data, less the one before it, the data
+    prediction at the first stage, shortened to the data's length where it is longer.
+
+    What a model knows of the data is no longer than they are. x̂₀ = (x − σ·ε)/α can be: where α is
+    near 0 it is the error of ε, magnified.
+    """
+    first, last = gram[-2], gram[-1]
+    return last - first * min(1.0, math.sqrt(float(last[-1] / first[-2]))) if first[-2] else last
+
+
 def spread_of(grid: Grid, slot: int, gram: Tensor, moved: Tensor, pictures: int) -> float | None:
     """√ of the mean of ⟨h, û⟩²/pictures, û the errors that held outputs would have made.
 
     gram    of x_0, v_0 … v_{T−1}
-    moved   ⟨h, ·⟩ of the same, h the data prediction at the last stage less that at the first
+    moved   ⟨h, ·⟩ of the same (movement)
     """
     track, tau = grid.track(slot), grid.tracks[grid.lead].noise
     basis, found = torch.eye(len(gram), dtype=torch.float64), []

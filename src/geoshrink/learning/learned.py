@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .files import read, write
-from .growth import spread_of
+from .growth import movement, spread_of
 from .setting import Setting
 
 MOST = 64  # pictures that an old one counts among: what is new is never less than a 64th
@@ -66,7 +66,7 @@ class Learned:
             energy, own = float(gram[-1, -1]), gram[:-2, :-2]
             if energy <= 0:
                 raise ValueError("the exact run ended in zeros")
-            moved = gram[-1, :-2] - gram[-2, :-2]
+            moved = movement(gram)[:-2]
             grams.append(own / energy)
             spreads.append(spread_of(grid, slot, own, moved, pictures))
             first.append(float(own[1, 1]) / (setting.sizes[slot] * pictures))

@@ -15,6 +15,7 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
+from geoshrink.grid import Grid
 from geoshrink.outputs import flatten
 
 from .base import Case, Method, Outcome
@@ -77,9 +78,10 @@ def best_of(
     heats: int,
     climbs: int,
     seed: int,
+    grid: Grid | None = None,
 ) -> Made:
     """Of the best schedules for each of these ways to make a method of one, the best."""
-    grid = cases[0].grid()
+    grid = grid or cases[0].grid()
     first = max(1, budget // 4) if prefix is None else prefix
     fixed = frozenset({*range(min(first, grid.steps)), *grid.regimes})
     if budget < len(fixed):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from .base import Case, Method, Outcome, every, interval_for
-from .budcache import Stages, best_of, off
+from .base import Case, Method, Outcome
+from .budcache import best_of
+from .switching import switching
 from .whole import REUSES, Reused, check_reuse
 
 
@@ -39,13 +40,7 @@ class BudCacheWhole(Method):
         climbs: int = 20,
         seed: int = 0,
     ) -> BudCacheWhole:
-        """BudCache's search for order 0 and 1. What is reused is for each what is nearest to the
-        full runs of these cases on equally spaced stages.
-        """
-        steps = cases[0].grid().steps
-        even = tuple(every(interval_for(budget, steps), steps))
-        makes: list[Callable[[Stages], BudCacheWhole]] = []
-        for order in (0, 1):
-            kinds = [partial(cls, order=order, reuse=reuse) for reuse in REUSES]
-            makes.append(min(kinds, key=lambda make: off(make(even), cases, budget)))
-        return best_of(makes, cases, budget, prefix, heats, climbs, seed)
+        """BudCache's search for order 0 and 1, and for both kinds of reuse."""
+        makes = [partial(cls, order=order, reuse=reuse) for order in (0, 1) for reuse in REUSES]
+        grid = switching(cases[0])
+        return best_of(makes, cases, budget, prefix, heats, climbs, seed, grid)

@@ -14,6 +14,7 @@ from .budcache import off
 from .dpcache import ENTRIES, cheapest, path_costs
 from .once import once
 from .output import Parts
+from .switching import switching
 from .whole import REUSES, Reused, check_reuse
 
 
@@ -46,7 +47,7 @@ class DPCacheWhole(Method):
         found: list[DPCacheWhole] = []
         for reuse in REUSES:
             costs = np.sum([costs_of(case, order, reuse) for case in cases], axis=0)
-            stages = cheapest(costs, budget, warm_up, cases[0].grid())
+            stages = cheapest(costs, budget, warm_up, switching(cases[0]))
             found.append(cls(stages, order, warm_up, reuse))
         return min(found, key=lambda method: off(method, cases, budget))
 
@@ -73,6 +74,6 @@ def noted(case: Case, reuse: str) -> list[Tensor]:
 def costs_of(case: Case, order: int, reuse: str) -> np.ndarray:
     def find() -> np.ndarray:
         seen = once(case, (Noted, reuse), lambda: noted(case, reuse))
-        return path_costs(seen, order, case.grid())
+        return path_costs(seen, order, switching(case))
 
     return once(case, (path_costs, order, reuse), find)

@@ -12,6 +12,7 @@ from torch import Tensor
 from .base import Case, Outcome, Scheduled, Session
 from .caching import BranchSession
 from .output import OutputSession, Parts
+from .switching import fitting, switching
 
 Weight = Callable[[int, int], float]
 
@@ -49,6 +50,11 @@ class TaylorSeerLite(TaylorSeer):
 
     name = "TaylorSeer-Lite"
     order: int = 2
+
+    def stages(self, case: Case, budget: int) -> list[int]:
+        """Those where guidance switches run, too, and count."""
+        room = [] if self.interval else fitting(budget, switching(case), self.warm_up)
+        return room or super().stages(case, budget)
 
     def session(self, case: Case, stages: list[int]) -> Session:
         return OutputForecast(case, stages, self.series)

@@ -15,6 +15,7 @@ from geoshrink.grid import Grid
 
 from .base import Case, Method, Outcome, every, rows
 from .output import OutputSession, Parts
+from .switching import switching
 
 
 @dataclass(eq=False)
@@ -32,7 +33,7 @@ class VDE(Method):
     warm_up: int = 7
 
     def run(self, case: Case, budget: int) -> Outcome:
-        grid = case.grid()
+        grid = switching(case)
         choices = [self.interval] if self.interval else range(1, grid.steps + 1)
         found = [full_stages(n, self.warm_up, grid) for n in choices]
         fitting = [s for s in found if self.interval or len(s) <= budget]
