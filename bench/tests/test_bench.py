@@ -515,6 +515,9 @@ def test_stopped_by_hand(tmp_path, monkeypatch, capsys):
     assert main(["bench", "run", str(path), "--out", str(out), "--full-only"]) == 130
     told = capsys.readouterr().err.splitlines()
     assert told[-1] == f"geoshrink bench: stopped; resume with: geoshrink bench resume {out}"
+    assert main(["bench", "resume", str(out), "--only", "FORA", "fruit, FORA"]) == 130
+    told = capsys.readouterr().err.splitlines()
+    assert told[-1].endswith(f"geoshrink bench resume {out} --only FORA 'fruit, FORA'")
     assert asked.Asked.load(out).options == {"full_only": True}
 
 

@@ -395,6 +395,28 @@ def test_stale_cells_are_kept_and_counted_and_made_anew_when_asked(folder, monke
     assert command.resume(folder, quiet=True, stale=True).kept == 2
 
 
+@pytest.mark.parametrize(
+    "only, anew",
+    [
+        (["direct"], {"direct"}),
+        (["fruit, FORA"], {"FORA"}),
+        (["direct", "FORA"], {"direct", "FORA"}),
+        (["fruit"], {"direct", "FORA"}),
+    ],
+)
+def test_only_some_cells_are_made_anew(folder, only, anew):
+    forget(folder)
+    assert command.resume(folder, quiet=True, stale=True, only=only).done == len(anew)
+    assert {name for name, state in states(folder).items() if state == CURRENT} == anew
+
+
+@pytest.mark.parametrize("word, near", [("FORE", "FORA"), ("wan", "fruit, FORA, direct")])
+def test_only_what_the_suite_has(tmp_path, word, near):
+    with pytest.raises(ValueError, match=f"--only '{word}': .* it has .*{near}"):
+        command.run(SUITE, tmp_path / "new", quiet=True, only=["direct", word])
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("stale", [False, True])
 def test_a_worker_elsewhere_makes_the_same_cells_anew(folder, stale):
     worker = command.Bench(Asked.load(folder), folder, stale)()

@@ -35,6 +35,7 @@ def run(
     quiet: bool = False,
     engine: Engine | None = None,
     stale: bool = False,
+    only: Sequence[str] = (),
     **options: Any,
 ) -> Progress:
     """Runs a suite into a folder, or goes on with it.
@@ -50,6 +51,7 @@ def run(
     engine    where the cells run: in this process, batch.OnProcesses(workers), or batch.OnRay(…)
               with the folder shared
     stale     also makes anew what other code than today's made (code.py)
+    only      names of models or methods: no other cells are run now
     options   of the suite's lab: cases.zoo.Zoo or cases.checkpoint.Checkpoint
 
     The tables are written to summary.md and results.csv.
@@ -57,7 +59,7 @@ def run(
     name = str(source) if isinstance(source, (str, Path)) else ""
     asked = Asked(name, source_of(source), dict(change or {}), *plain(summary, options))
     folder = Path(out or Path("cells") / (Path(name).stem or "suite"))
-    return go(asked, folder, shard, quiet, engine, stale)
+    return go(asked, folder, shard, quiet, engine, stale, only)
 
 
 def compare(
@@ -108,12 +110,13 @@ def resume(
     quiet: bool = False,
     engine: Engine | None = None,
     stale: bool = False,
+    only: Sequence[str] = (),
     **options: Any,
 ) -> Progress:
     """Goes on with the suite and the options that a folder was begun with, but for those given."""
     asked, (copy, given) = Asked.load(out), plain(summary, options)
     asked = replace(asked, options={**asked.options, **given}, summary=copy or asked.summary)
-    return go(asked, Path(out), shard, quiet, engine, stale)
+    return go(asked, Path(out), shard, quiet, engine, stale, only)
 
 
 @dataclass(frozen=True)
@@ -138,17 +141,19 @@ def go(
     quiet: bool,
     engine: Engine | None = None,
     stale: bool = False,
+    only: Sequence[str] = (),
 ) -> Progress:
     part, copy = shard_of(shard), asked.found("summary", asked.summary)
     check_summary(copy)
     asked.check_folder(folder)
     lab = asked.lab(folder)
     lab.anew = stale
-    asked.save(folder, **lab.kept())
     there = replace(asked, within=str(Path(asked.within).resolve()))
     elsewhere = Bench(there, folder.resolve(), stale)
-    runner = Runner(lab, part, engine, None if engine is None else elsewhere)
-    with bar(len(runner.specs()), quiet) as progress_bar:
+    runner = Runner(lab, part, engine, None if engine is None else elsewhere, only)
+    count = len(runner.specs())
+    asked.save(folder, **lab.kept())
+    with bar(count, quiet) as progress_bar:
 
         def tick(title: str) -> None:
             progress_bar.set_postfix_str(title)

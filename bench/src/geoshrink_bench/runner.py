@@ -6,8 +6,9 @@ A cell that fails is reported, kept as missing, and tried again by the next run.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from geoshrink.batch.jobs import Done, Engine, Job, Worker, drive
@@ -104,6 +105,7 @@ class Runner:
 
     engine   where they run; None: in this process
     make     makes a worker like Attempts(lab) elsewhere, with a lab of its own
+    only     those of these models or methods; none: all
     """
 
     def __init__(
@@ -112,17 +114,38 @@ class Runner:
         shard: tuple[int, int] = (0, 1),
         engine: Engine | None = None,
         make: Callable[[], Worker] | None = None,
+        only: Sequence[str] = (),
     ):
-        self.lab, self.shard = lab, shard
+        self.lab, self.shard, self.only = lab, shard, only
         self.engine, self.make = engine, make or (lambda: Attempts(lab))
 
     def specs(self) -> list[Spec]:
-        specs, (mine, of) = self.lab.specs(), self.shard
+        specs, (mine, of) = self.chosen(self.lab.specs()), self.shard
         if of == 1:
             return specs
         units = [name_of(self.lab.unit(spec, of)) for spec in specs]
         order = {unit: i for i, unit in enumerate(dict.fromkeys(units))}
         return [spec for spec, unit in zip(specs, units) if order[unit] % of == mine]
+
+    def chosen(self, specs: list[Spec]) -> list[Spec]:
+        """The cells that `only` names; an error if a word of it is no name in this suite."""
+        if not self.only:
+            return specs
+        names = [self.names(spec) for spec in specs]
+        known = list(dict.fromkeys(name for each in names for name in each[1:]))
+        for word in self.only:
+            if not any(word in each for each in names):
+                near = get_close_matches(word, known) or known
+                raise ValueError(
+                    f"--only {word!r}: this suite has no such model or method; it has "
+                    f"{', '.join(near)}"
+                )
+        return [spec for spec, own in zip(specs, names) if {*self.only} & {*own}]
+
+    def names(self, spec: Spec) -> list[str]:
+        """What a cell is called: "motion, geoshrink", "motion", "geoshrink", and as suites do."""
+        title = self.lab.title(spec)
+        return [title, *title.split(", ", 1), spec["method"]]
 
     def jobs(self, progress: Progress) -> Iterator[Job]:
         """One for each cell; the first of those that share a reference makes it, the others wait

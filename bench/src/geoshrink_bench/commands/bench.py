@@ -53,6 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action="store_true",
             help="make anew what other code than today's made, too (see status)",
         )
+        part.add_argument(
+            "--only",
+            nargs="+",
+            default=(),
+            metavar="NAME",
+            help="models or methods, as tables or the suite name them: no other cells now",
+        )
         add_ray(part)
     add_paper(acts.add_parser("paper", help="the paper's tables on its checkpoints, as one page"))
     report = acts.add_parser("report", help="tables and a page of what was run")
@@ -109,8 +116,9 @@ def run(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {name: getattr(args, name, None) for name in OPTIONS}
     options = {name: value for name, value in options.items() if value is not None}
     options |= dict(
-        shard=args.shard, summary=args.summary, engine=engine_of(args), stale=args.stale
-    )
+        shard=args.shard, summary=args.summary, engine=engine_of(args), stale=args.stale,
+        only=args.only,
+    )  # fmt: skip
     if args.act == "resume":
         progress = command.resume(args.out, **options)
     else:
@@ -132,4 +140,5 @@ def stopped(args: argparse.Namespace) -> str:
     words = ["geoshrink", "bench", "resume", str(folder_of(args))]
     words += ["--shard", args.shard] if args.shard != "1/1" else []
     words += ["--stale"] if args.stale else []
+    words += ["--only", *args.only] if args.only else []
     return f"; resume with: {shlex.join(words)}"
