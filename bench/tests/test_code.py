@@ -399,6 +399,7 @@ def test_stale_cells_are_kept_and_counted_and_made_anew_when_asked(folder, monke
     "only, anew",
     [
         (["direct"], {"direct"}),
+        ("FORA", {"FORA"}),
         (["fruit, FORA"], {"FORA"}),
         (["direct", "FORA"], {"direct", "FORA"}),
         (["fruit"], {"direct", "FORA"}),

@@ -35,7 +35,7 @@ def run(
     quiet: bool = False,
     engine: Engine | None = None,
     stale: bool = False,
-    only: Sequence[str] = (),
+    only: str | Sequence[str] = (),
     **options: Any,
 ) -> Progress:
     """Runs a suite into a folder, or goes on with it.
@@ -110,7 +110,7 @@ def resume(
     quiet: bool = False,
     engine: Engine | None = None,
     stale: bool = False,
-    only: Sequence[str] = (),
+    only: str | Sequence[str] = (),
     **options: Any,
 ) -> Progress:
     """Goes on with the suite and the options that a folder was begun with, but for those given."""
@@ -141,7 +141,7 @@ def go(
     quiet: bool,
     engine: Engine | None = None,
     stale: bool = False,
-    only: Sequence[str] = (),
+    only: str | Sequence[str] = (),
 ) -> Progress:
     part, copy = shard_of(shard), asked.found("summary", asked.summary)
     check_summary(copy)

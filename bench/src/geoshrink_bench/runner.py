@@ -114,9 +114,10 @@ class Runner:
         shard: tuple[int, int] = (0, 1),
         engine: Engine | None = None,
         make: Callable[[], Worker] | None = None,
-        only: Sequence[str] = (),
+        only: str | Sequence[str] = (),
     ):
-        self.lab, self.shard, self.only = lab, shard, only
+        self.lab, self.shard = lab, shard
+        self.only = [only] if isinstance(only, str) else [*only]
         self.engine, self.make = engine, make or (lambda: Attempts(lab))
 
     def specs(self) -> list[Spec]:
