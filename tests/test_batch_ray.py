@@ -270,7 +270,7 @@ def test_local_is_a_cluster_of_its_own(cluster: Nodes, tmp_path: Path):
         busy.append(cluster.tell("cpus"))
         return not mine.process.is_alive()
 
-    until(ended, 90, 0.1)
+    until(ended, 180, 0.1)
     status, said = mine.end()
     assert status == 0 and "2 made" in said, said
     assert {*busy} == {WORKERS}
