@@ -12,14 +12,16 @@ import torch
 
 from cases import joint_case, other_case, plain, small_case
 from geoshrink.grid import Grid
+from geoshrink_bench import foreign
 from geoshrink_bench.cases.zoo_case import ZooCase
+from geoshrink_bench.foreign.models import digits_vit
 from geoshrink_bench.methods import budcache_whole, dpcache_whole
 from geoshrink_bench.methods.budcache import off
 from geoshrink_bench.methods.budcache_whole import BudCacheWhole
 from geoshrink_bench.methods.dpcache import cheapest, path_costs
 from geoshrink_bench.methods.dpcache_whole import DPCacheWhole, costs_of, noted
 from geoshrink_bench.methods.registry import METHODS, check_options
-from geoshrink_bench.methods.switching import fitting
+from geoshrink_bench.methods.switching import fitting, switching
 from geoshrink_bench.methods.whole import REUSES
 
 STEPS, STAGES = 12, (0, 1, 4, 8)
@@ -214,11 +216,11 @@ def test_options_are_those_of_the_search():
         check_options(NAMES[0], {"rows": 1})
 
 
-class Silent(ZooCase):
-    """Guidance switches, and the grid does not say so, as on digits-vit."""
-
-    def grid(self, steps: int | None = None) -> Grid:
-        return dataclasses.replace(super().grid(steps), regimes=())
+def told_by_nobody(guidance: float | None = None, **more: Any) -> ZooCase:
+    """digits-vit, whose guidance acts for σ in (0.3, 0.7): its plain grid does not say so."""
+    torch.manual_seed(0)
+    model = foreign.Model(foreign.RECIPES["digits-vit"], digits_vit.Digits())
+    return ZooCase(model, [1, 2], model.noise(2), guidance, STEPS, **more)
 
 
 FITTED = [(name, {}) for name in NAMES]
@@ -227,10 +229,21 @@ FITTED += [("TaylorSeer-Lite", {}), ("TaylorSeer-Lite", {"warm_up": 1}), ("VDE",
 
 @pytest.mark.parametrize(("name", "options"), FITTED)
 def test_a_switch_of_which_the_grid_says_nothing_counts(name, options):
-    told = small_case(STEPS, interval=(0.4, 0.9))
-    case = Silent(**{f.name: getattr(told, f.name) for f in dataclasses.fields(told)})
-    outcome = made(name, case, 6, **options).run(case, 6)
-    assert len(outcome.evaluated) <= 6 and {*told.grid().regimes} <= {*outcome.evaluated}
+    case, switches = told_by_nobody(), {4, 9}
+    assert not case.grid().regimes and {*switching(case).regimes} == switches
+    method, calls = made(name, case, 6, **options), []
+    part: Any = case.network.get_submodule("patch_embed")
+    handle = part.register_forward_hook(lambda *given: calls.append(1))
+    outcome = method.run(case, 6)
+    handle.remove()
+    assert switches <= {*outcome.evaluated} and len(calls) == len(outcome.evaluated) <= 6
+
+
+@pytest.mark.parametrize(
+    "case", [told_by_nobody(1.0), told_by_nobody(interval=(0.4, 0.9)), small_case(STEPS)]
+)
+def test_where_nothing_switches_unsaid_the_grid_is_the_cases_own(case):
+    assert switching(case) == case.grid()
 
 
 def test_the_shortest_interval_that_leaves_room_for_the_switches():

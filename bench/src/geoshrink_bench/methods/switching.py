@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 from geoshrink.grid import Grid
 
 from .base import Case, every
-from .once import once
-from .output import OutputSession, Parts
-
-
-class Shapes(OutputSession):
-    """A full run that notes the shapes of what goes into the network."""
-
-    guided = False
-
-    def __init__(self, case: Case):
-        super().__init__(case, range(case.grid().steps))
-        self.seen: list[list[tuple[int, ...]]] = []
-
-    def observe(self, x: Parts, output: Parts) -> None:
-        self.seen.append([tuple(part.shape) for part in x])
-
-    def forget(self) -> None:
-        """Nothing is kept."""
 
 
 def switching(case: Case) -> Grid:
-    """The grid, with a regime also where only the network's batch says that guidance switches."""
-
-    def find() -> Grid:
-        grid, session = case.grid(), Shapes(case.one())
-        session.run()
-        new = [n for n in range(1, grid.steps) if session.seen[n] != session.seen[n - 1]]
-        return replace(grid, regimes=tuple(sorted({*grid.regimes, *new})))
-
-    return once(case, Shapes, find)
+    """The grid, with regimes also where guidance begins and ends within the model's own interval
+    (foreign.Recipe.within), of which its plain grid says nothing.
+    """
+    own: Any = case
+    recipe = getattr(getattr(case, "model", None), "recipe", None)
+    within = getattr(recipe, "within", None)
+    if recipe is None or within is None or own.interval is not None:
+        return case.grid()
+    guidance = recipe.judged_at["guidance"] if own.guidance is None else own.guidance
+    return case.grid() if guidance == 1 else own.model.grid(own.steps, own.shift, within)
 
 
 def fitting(budget: int, grid: Grid, warm_up: int) -> list[int]:
